@@ -342,4 +342,4 @@ def _finite(value_s: float) -> float | None:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"cell": lambda command, _: answer(command)})

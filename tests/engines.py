@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.core.errors import DeviceError
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.stages.host import HostMachine, look_at_machine
-from pipeline.system.workers import Answer, answered
+from pipeline.system.workers import Answer, answer_command
 
 
 @dataclass
@@ -54,14 +54,20 @@ class ProcessEngine:
         if not self.waiting:
             return []
         worker, command = self.waiting.pop(0)
-        found = answered(self.answer, json.loads(json.dumps(command.document)))
-        return [Reply(command.name, worker, json.loads(json.dumps(found)))]
+        return [Reply(command.name, worker, answer_here(self.answer, command.document))]
 
     def __enter__(self) -> ProcessEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
+
+
+def answer_here(answer: Callable[[Any], Answer], document: Mapping[str, Any]) -> Answer:
+    """Return what a worker's process would answer to a command, as JSON values."""
+    handlers = {next(iter(document)): lambda command, _: answer(command)}
+    found: Answer = json.loads(json.dumps(answer_command(handlers, json.loads(json.dumps(document)))))
+    return found
 
 
 def failing(stage: str, answer: Callable[[Any], Answer]) -> Callable[[Any], Answer]:

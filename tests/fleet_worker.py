@@ -19,7 +19,7 @@ from pipeline.core.errors import MeasurementError
 from pipeline.stages import worker
 from pipeline.store import store
 from pipeline.store.task import Task
-from pipeline.system.workers import Begin, serve_in_steps
+from pipeline.system.workers import Begin, serve
 from tests.profiles import make_up_profiles
 
 MODULE = "tests.fleet_worker"
@@ -37,7 +37,7 @@ def full(path: Path, value: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
-def answer(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
+def execute_tasks(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
     """Return what became of stages, which are counted if they ran; begin: told of each."""
     fault, who = os.environ.get("FLEET_FAULT", ""), os.environ["FLEET_WORKER"]
     tasks = [Task(**task) for task in command["tasks"]]
@@ -56,7 +56,7 @@ def answer(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
             begin(stage)
             Path(os.environ["FLEET_LOG"] + ".hangs").touch()
             signal.pause()
-        found = worker.answer(command, begin)
+        found = worker.execute_tasks(command, begin)
     for task, done in zip(tasks, found["done"], strict=False):  # what comes behind a failure is not done
         if done["ran"]:
             note(who, "made", task.stage, task.key)
@@ -64,4 +64,4 @@ def answer(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve_in_steps(answer)
+    serve({"tasks": execute_tasks})

@@ -72,11 +72,10 @@ def answers_beside(commands: Sequence[Command], *, engine: Engine, progress: Pro
     dispatcher = FleetDispatcher(engine, progress)
     for command in commands:
         dispatcher.add(command)
-    while len(dispatcher):
-        for settled in dispatcher.wait():
-            if "error" in settled.answer:
-                raise told_error(settled.answer["error"], where=settled.name)
-            yield settled
+    for settled in dispatcher.settle():
+        if "error" in settled.answer:
+            raise told_error(settled.answer["error"], where=settled.name)
+        yield settled
 
 
 def _document(cell: BenchCell, path: Path, store: Store) -> dict[str, Any]:
@@ -110,4 +109,4 @@ def go_on() -> None:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"method": lambda command, _: answer(command)})

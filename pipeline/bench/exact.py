@@ -273,4 +273,4 @@ def _is_graph(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"method": lambda command, _: answer(command)})

@@ -51,19 +51,19 @@ def batch(
     if options["as_json"]:
         console.print_json(found.rows)
     else:
-        _show(found.rows, folder)
+        _show_batch(found.rows, folder)
     if found.exit_code:
         raise click.exceptions.Exit(found.exit_code)
 
 
-def _show(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
+def _show_batch(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """Write the table of a batch, and where the files are."""
     shown = [
         [
             r["job"],
             r["best"] or "-",
             f"{r['median_s'] * 1e3:.3f}" if r["best"] else "-",
-            _gain(r) if r["best"] else "-",
+            _gain_text(r) if r["best"] else "-",
             shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]
         for r in rows
@@ -73,7 +73,7 @@ def _show(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
     console.show(f"Written to {folder}: {written}")
 
 
-def _gain(row: Mapping[str, Any]) -> str:
+def _gain_text(row: Mapping[str, Any]) -> str:
     """Return how many times as fast as the best single device a job's answer is, with the interval if it has one."""
     ends = (row["speedup_low"], row["speedup_high"])
     between = "" if ends[0] == ends[1] else f" ({ends[0]:.3f} to {ends[1]:.3f})"

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,40 +93,31 @@ def run_batch(
         DeviceError: the engine is gone; what is finished is kept.
     """
     write_json(out / "jobs.json", [asdict(j) for j in jobs])
-    begun = plan_jobs(jobs, out, store, engine, say)
+    planned = plan_jobs(jobs, out, store, engine, say)
     if remeasure:
-        for p in begun:
+        for p in planned:
             forget_measured(p.tasks, store)
-    _work(begun, store, engine, say, progress, remeasure=remeasure)
-    rows = [_row(p) for p in begun]
+    _execute_jobs(planned, store, engine, say, progress, remeasure=remeasure)
+    rows = [_job_row(p) for p in planned]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     cells = io.StringIO()
     writer = csv.DictWriter(cells, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(out / "table.csv", cells.getvalue())
-    write_batch_page(out, rows, _on_every_kind(begun))
-    compared = comparisons(rows)
+    kinds: dict[str, list[str]] = {}  # job, as it was asked for -> its runs, where it asks for every kind of machine
+    for job in (p.job for p in planned if p.job.machines == EVERY):
+        kinds.setdefault(job.asked or job.name, []).append(job.name)
+    write_batch_page(out, rows, kinds)
+    compared = compare_jobs(rows)
     if compared or (out / RECORD).exists():  # what an earlier batch compared there is no longer true
         write_comparisons(out, compared)
-    return Batch(rows, _exit_code(begun))
+    codes = {p.exit_code for p in planned if p.failed}
+    bad_models = ModelError.exit_code if codes == {ModelError.exit_code} else FAILED_JOBS
+    return Batch(rows, bad_models if codes else 0)
 
 
-def _exit_code(jobs: Sequence[JobProgress]) -> int:
-    """Return 0 if no job failed, that of a bad model if all failures are such, else that of failed jobs."""
-    codes = {p.exit_code for p in jobs if p.failed}
-    return (ModelError.exit_code if codes == {ModelError.exit_code} else FAILED_JOBS) if codes else 0
-
-
-def _on_every_kind(jobs: Sequence[JobProgress]) -> dict[str, list[str]]:
-    """Return job, as it was asked for, -> its runs, for those that ask for every kind of machine."""
-    runs: dict[str, list[str]] = {}
-    for job in (p.job for p in jobs if p.job.machines == EVERY):
-        runs.setdefault(job.asked or job.name, []).append(job.name)
-    return runs
-
-
-def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
+def compare_jobs(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
     """Return one comparison per model of a batch's table: the jobs by how much faster than its best device alone."""
     pairs = []
     models = list(dict.fromkeys(row["model"] for row in rows if row["best"]))
@@ -149,27 +140,26 @@ def plan_jobs(jobs: Sequence[Job], out: Path, store: Store, engine: Engine, say:
 
     A job for every kind of machine is as many jobs as there are kinds, each named after its kind.
     """
-    looking = _Looking(store, engine)
-    return [_begin(own, out / own.name, looking, say) for job in jobs for own in _on_kinds(job, looking)]
+    facts = _SharedFacts(store, engine)
+    planned = []
+    for job in jobs:
+        runs = [job]
+        if job.machines == EVERY:
+            there = facts.machines(job.settings.devices)
+            able = [] if isinstance(there, PlacewrightError) else [m.fingerprint for m in there]
+            runs = [job.on(kind) for kind in dict.fromkeys([*able, *sorted(facts.kinds - {ANY})])] or [job]
+        planned += [_plan_job(own, out / own.name, facts, say) for own in runs]
+    return planned
 
 
-def _on_kinds(job: Job, looking: _Looking) -> list[Job]:
-    """Return a job, or one for each kind of machine of the fleet if it asks for that."""
-    if job.machines != EVERY:
-        return [job]
-    there = looking.machines(job.settings.devices)
-    able = [] if isinstance(there, PlacewrightError) else [m.fingerprint for m in there]
-    kinds = dict.fromkeys([*able, *sorted(looking.kinds - {ANY})])
-    return [job.on(kind) for kind in kinds] or [job]
-
-
-class _Looking:
-    """What jobs share: models, machines, and plans of those that differ in their seeds alone; each looked at once."""
+class _SharedFacts:
+    """What jobs share: models, machines, and plans of those that differ in their seeds alone; each looked up once."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
+        self._engine = engine
         self._plans: dict[tuple[str, str, str], list[Task]] = {}
         self.model = cache(lambda text: look_at_model(model_path(text, store)))
-        self.machines = cache(partial(_machines, engine))
+        self.machines = cache(self._find_machines)
         self.kinds = frozenset(w.fingerprint for w in engine.workers())
 
     def tasks(self, model: ModelFile, settings: Settings, machine: HostMachine) -> list[Task]:
@@ -179,22 +169,21 @@ class _Looking:
             self._plans[alike] = plan(model, settings, machine)
         return with_seed(self._plans[alike], settings.seed)
 
+    def _find_machines(self, devices: Sequence[str]) -> Sequence[HostMachine] | PlacewrightError:
+        """Return the machines with these devices, or why there is none: that is asked once as well."""
+        try:
+            return self._engine.machines(devices)
+        except PlacewrightError as error:
+            return error
 
-def _machines(engine: Engine, devices: Sequence[str]) -> Sequence[HostMachine] | PlacewrightError:
-    """Return the machines with these devices, or why there is none: that is asked once as well."""
-    try:
-        return engine.machines(devices)
-    except PlacewrightError as error:
-        return error
 
-
-def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
+def _plan_job(job: Job, folder: Path, facts: _SharedFacts, say: Say) -> JobProgress:
     p = JobProgress(job, RunDirectory(folder))
     try:
-        p.model = looking.model(job.model)
+        p.model = facts.model(job.model)
         known = p.directory.check_for(p.model)
         before = known.get("machine", {}).get("fingerprint") if known is not None else None
-        there = looking.machines(job.settings.devices)
+        there = facts.machines(job.settings.devices)
         if isinstance(there, PlacewrightError):
             raise there
         if job.kind and job.kind not in {m.fingerprint for m in there}:
@@ -204,7 +193,7 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
         # A run goes on where it was begun, if such a machine is there.
         p.machine = next((m for m in there if m.fingerprint == (job.kind or before)), there[0])
         p.previous = previous_parts(known)
-        p.tasks = looking.tasks(p.model, job.settings, p.machine)
+        p.tasks = facts.tasks(p.model, job.settings, p.machine)
         p.keys = [task.key for task in p.tasks]
     except PlacewrightError as error:
         p.failed, p.exit_code = str(error), error.exit_code
@@ -212,7 +201,7 @@ def _begin(job: Job, folder: Path, looking: _Looking, say: Say) -> JobProgress:
     return p
 
 
-def _work(
+def _execute_jobs(
     jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say, *, remeasure: bool
 ) -> None:
     """Bring all jobs as far as they come."""
@@ -224,7 +213,8 @@ def _work(
     rank = {id(p): i for i, p in enumerate(jobs)}
 
     def want(p: JobProgress, chain: Chain) -> None:
-        dispatcher.add(_command(p, chain, store, rank[id(p)], remeasure=remeasure))
+        again = measured_tasks(p.tasks) if remeasure else []
+        dispatcher.add(chain_command(p, chain, store, rank=rank[id(p)], again=again))
 
     alike = len({w.fingerprint for w in engine.workers()}) < 2
     ledger = Ledger(store, say, want, jobs=Counter(key for p in jobs for key in p.keys), alike=alike)
@@ -233,17 +223,18 @@ def _work(
     # Workers of other machines have compiled code of their own.
     if not engine.retries and any(t.stage == PLACE for p in jobs if not p.over for t in p.tasks[len(p.outcomes) :]):
         tell_of_compiling(progress)
-    while len(dispatcher):
-        for settled in dispatcher.wait():
-            ledger.settle(settled.name, settled.answer)
+    for settled in dispatcher.settle():
+        ledger.settle(settled.name, settled.answer)
 
 
-def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure: bool) -> Command:
-    """Return what executes a chain of a job's tasks."""
-    tasks = [_at_home(task) for task, _ in chain]
+def chain_command(p: JobProgress, chain: Chain, store: Store, *, rank: int, again: Sequence[Task]) -> Command:
+    """Return what executes a chain of a job's tasks; again: those that other stores have to forget first."""
+    tasks, files = [], list[str]()
+    for task, _ in chain:
+        paths = {name: str(Path(task.context[name]).absolute()) for name in READ_FROM if task.context.get(name)}
+        tasks.append(replace(task, context={**task.context, **paths}))
+        files += [*paths.values(), *task.context.get(FILES, {}).values()]
     makes = [key for _, key in chain]
-    context = [task.context for task in tasks]
-    again = measured_tasks(p.tasks) if remeasure else []
     return Command(
         name=makes[-1],
         subject=p.job.name,
@@ -260,22 +251,11 @@ def _command(p: JobProgress, chain: Chain, store: Store, rank: int, *, remeasure
         reads=tuple(dict.fromkeys(k for task in tasks for k in task.inputs.values() if k not in makes)),
         makes=tuple(makes),
         forgets=tuple(k for task in again if task.key in makes for k in (task.key, digest(task.series))),
-        files=tuple(dict.fromkeys(path for each in context for path in _read_from(each))),
+        files=tuple(dict.fromkeys(files)),
     )
 
 
-def _read_from(context: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the files that a task reads."""
-    return [*(context[name] for name in READ_FROM if context.get(name)), *context.get(FILES, {}).values()]
-
-
-def _at_home(task: Task) -> Task:
-    """Return a task whose files are named as they are found from any folder."""
-    paths = {name: str(Path(task.context[name]).absolute()) for name in READ_FROM if task.context.get(name)}
-    return replace(task, context={**task.context, **paths})
-
-
-def _row(p: JobProgress) -> dict[str, Any]:
+def _job_row(p: JobProgress) -> dict[str, Any]:
     settings = {k: v for k, v in p.job.changed.items() if k not in ("devices", "seed")}
     row: dict[str, Any] = dict.fromkeys(COLUMNS, "") | {
         "job": p.job.name,

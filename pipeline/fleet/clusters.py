@@ -10,20 +10,20 @@ from typing import Any
 
 import distributed
 
-from pipeline.fleet.slurm import SlurmFile, submitted
+from pipeline.fleet.slurm import SlurmFile, submit_jobs
 
 LOOPBACK = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def on_this_machine(workers: int) -> Iterator[str]:
+def start_local_cluster(workers: int) -> Iterator[str]:
     """Start a scheduler in this process and workers of one thread each beside it, all on loopback; give its address."""
     with _scheduler(LOOPBACK, workers) as cluster:
         yield cluster.scheduler_address
 
 
 @contextlib.contextmanager
-def on_slurm(file: SlurmFile) -> Iterator[str]:
+def start_slurm_cluster(file: SlurmFile) -> Iterator[str]:
     """Start a scheduler in this process, and a worker in every job that is submitted; give its address.
 
     The jobs are cancelled in the end, whether they have begun or not.
@@ -33,7 +33,7 @@ def on_slurm(file: SlurmFile) -> Iterator[str]:
     """
     with _scheduler(file.host, 0) as cluster:
         address = cluster.scheduler_address
-        with submitted(file, [_worker(file, address, i) for i in range(file.workers)]):
+        with submit_jobs(file, [_worker(file, address, i) for i in range(file.workers)]):
             yield address
 
 

@@ -9,23 +9,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Required
 
-from pipeline.core.errors import UnknownNameError, UsageError
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from pipeline.core.errors import UsageError
 from pipeline.settings.config import Settings, flatten, read_toml
+from pipeline.shared.validation import Faults, table
 
-TOP_KEYS = ("defaults", "jobs")
-JOB_KEYS = ("name", "models", "devices", "machines", "seeds", "settings")
-ONE, EVERY = MACHINES = ("one", "every")  # on how many kinds of machines of a fleet a job runs
-EXAMPLES = {
-    "models": '"a.xml", "zoo:resnet50"',
-    "devices": '"CPU", "A=CPU{INFERENCE_NUM_THREADS=1},B=CPU{INFERENCE_NUM_THREADS=1}"',
-    "settings": '{"place.evaluations" = 100}, {}',
-    "seeds": "0, 1",
-}
+ONE, EVERY = "one", "every"  # on how many kinds of machines of a fleet a job runs
 NAMED_BY = 8  # digits of a fingerprint that name a kind of machine
 LONGEST_NAME = 200  # bytes; file systems take 255, and temporary names add to it
+REMEDY = (
+    'Write [[jobs]] with models = ["a.xml", "zoo:resnet50"], and maybe name = "x", devices = ["CPU"], seeds = [0, 1], '
+    'settings = [{"place.evaluations" = 100}, {}] and machines = "every".'
+)
 NO_NAMES = '/\\:*?"<>|'  # what Windows takes in no name; the folder of a batch may be looked at there
+
+
+@table()
+class JobsEntry(TypedDict, total=False):
+    """A [[jobs]]: the product of its models, devices, settings and seeds; devices are those of the settings if none."""
+
+    name: str
+    models: Required[Annotated[list[str], Field(min_length=1)]]
+    devices: Annotated[list[str], Field(min_length=1)]
+    settings: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    machines: Literal["one", "every"]
+
+
+@table()
+class JobsFile(TypedDict, total=False):
+    """The file of a batch. defaults: settings of all jobs."""
+
+    defaults: dict[str, Any]
+    jobs: Required[Annotated[list[JobsEntry], Field(min_length=1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +75,14 @@ def read_jobs(path: Path) -> list[Job]:
     Raises:
         UsageError: the file cannot be read, or keys are unknown or wrong; the job is named.
     """
-    document = read_toml(path)
-    _check_keys("jobs file", document, TOP_KEYS)
-    if not isinstance(document.get("defaults", {}), dict):
-        raise UsageError(f"`defaults` of {path} is not a table.", "Write it as [defaults].")
+    faults = Faults(str(path), UsageError, REMEDY)
+    document = faults.checked(JobsFile, read_toml(path))
+    faults.end()
     base = Settings().updated(flatten(document.get("defaults", {})), f"[defaults] of {path}")
-    entries = document.get("jobs", [])
-    if not isinstance(entries, list) or not entries:
-        raise UsageError(f"{path} has no [[jobs]].", "Write one per group of jobs, with at least `models`.")
     jobs = [
-        job for i, entry in enumerate(entries) for job in _expand(entry, base, f"job {i + 1} of {path}", path.parent)
+        job
+        for i, entry in enumerate(document["jobs"])
+        for job in _expand_entry(entry, base, f"job {i + 1} of {path}", path.parent)
     ]
     folded = Counter(j.name.casefold() for j in jobs)  # as one folder, where file systems tell no case
     twice = sorted({j.name for j in jobs if folded[j.name.casefold()] > 1})
@@ -75,53 +93,35 @@ def read_jobs(path: Path) -> list[Job]:
     return jobs
 
 
-def _check_keys(kind: str, document: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in document:
-        if key not in known:
-            raise UnknownNameError(f"key of a {kind}", key, known)
-
-
-def _expand(entry: Mapping[str, Any], base: Settings, where: str, folder: Path) -> list[Job]:
+def _expand_entry(entry: JobsEntry, base: Settings, where: str, folder: Path) -> list[Job]:
     """Return the product of an entry's models, devices, settings and seeds."""
-    if not isinstance(entry, dict):
-        raise UsageError(f"{where} is not a table.", "Write it as [[jobs]].")
-    _check_keys("job", entry, JOB_KEYS)
-    models = _list_of(str, entry, "models", [], where)
-    if not models:
-        raise UsageError(f"{where} has no models.", 'Write models = ["a.xml", "zoo:resnet50"].')
-    devices = _list_of(str, entry, "devices", [""], where)
-    variants = _list_of(dict, entry, "settings", [{}], where)
-    seeds = _list_of(int, entry, "seeds", [base.seed], where)
-    machines = entry.get("machines", ONE)
-    if machines not in MACHINES:
-        raise UsageError(f"{where}: `machines` is {machines!r}.", f'Write machines = "{EVERY}", or leave it out.')
+    models, seeds = entry["models"], entry.get("seeds", [base.seed])
+    devices = entry.get("devices", [""])
+    unchanged: list[dict[str, Any]] = [{}]
+    variants = entry.get("settings", unchanged)
     seeded = {seed: base.updated({"seed": seed}, where).seed for seed in seeds}  # each checked once
-    chosen = cache(lambda device, v: _chosen(base, device, variants[v], folder, where))
+
+    @cache
+    def with_variant(device: str, v: int) -> Settings:
+        changed = flatten(variants[v]) | ({"devices": [device]} if device else {})
+        settings = base.updated(changed, where)
+        data = settings.coarsen.input  # a file of arrays is named from the folder of the jobs file
+        return settings.updated({"coarsen.input": str(folder.absolute() / data)}, where) if data else settings
+
     jobs = []
     for (model, stem), (d, device), (v, variant), seed in itertools.product(
         zip(models, file_stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
     ):
         changed = {**flatten(variant), "seed": seed} | ({"devices": [device]} if device else {})
-        parts = [str(entry.get("name", "")), stem]
+        parts = [entry.get("name", ""), stem]
         parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
         parts += [f"seed{seed}"] * (len(seeds) > 1)
         path = model if model.startswith("zoo:") or Path(model).is_absolute() else str(folder / model)
         name = "-".join(filter(None, parts))
         _check_name(name, where)
-        jobs.append(Job(name, path, replace(chosen(device, v), seed=seeded[seed]), changed, machines))
+        settings = replace(with_variant(device, v), seed=seeded[seed])
+        jobs.append(Job(name, path, settings, changed, entry.get("machines", ONE)))
     return jobs
-
-
-def _chosen(base: Settings, device: str, variant: Mapping[str, Any], folder: Path, where: str) -> Settings:
-    """Return the settings of a set of devices, none for those of the base, and a variant."""
-    changed = flatten(variant) | ({"devices": [device]} if device else {})
-    return _beside(folder, base.updated(changed, where))
-
-
-def _beside(folder: Path, settings: Settings) -> Settings:
-    """Return settings whose file of inputs, if there is one, is named from the folder of the jobs file."""
-    data = settings.coarsen.input
-    return settings.updated({"coarsen.input": str(folder.absolute() / data)}, "the jobs file") if data else settings
 
 
 def _check_name(name: str, where: str) -> None:
@@ -140,13 +140,6 @@ def _check_name(name: str, where: str) -> None:
     if fault:
         remedy = 'Its run directory is called so: write name = "..." with letters, digits, "_", "-" and "." only.'
         raise UsageError(f"{where}: the job's name {name[:LONGEST_NAME]!r} {fault}.", remedy)
-
-
-def _list_of(kind: type[Any], entry: Mapping[str, Any], key: str, default: list[Any], where: str) -> list[Any]:
-    value = entry.get(key, default)
-    if not isinstance(value, list) or not all(isinstance(v, kind) for v in value):
-        raise UsageError(f"{where}: `{key}` is {value!r}.", f"Write an array: {key} = [{EXAMPLES[key]}].")
-    return value
 
 
 def file_stems(models: Sequence[str]) -> list[str]:

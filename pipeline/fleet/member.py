@@ -20,7 +20,7 @@ from pipeline.core.errors import listed
 from pipeline.result.result import versions
 from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.store.store import Store, default_store
-from pipeline.system.workers import serve
+from pipeline.system.workers import Begin, ignore_step, serve
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
 CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age
@@ -28,37 +28,33 @@ CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swe
 ENVIRONMENT = ("MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
-    """Return what the worker is, or its machine with the devices asked for.
+def describe_machine(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[str, Any]:
+    """Return the machine with the devices asked for.
 
     Raises:
-        PlacewrightError: a device is not there, or not written as it should be; or no store can be written.
+        PlacewrightError: a device is not there, or not written as it should be.
     """
-    if "devices" in command:
-        return {"machine": asdict(look_at_machine(command["devices"]))}
+    return {"machine": asdict(look_at_machine(command["devices"]))}
+
+
+def describe_worker(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[str, Any]:
+    """Return what the worker is.
+
+    Raises:
+        StoreError: it sees no mark, and can write no store of its own.
+    """
     from runtime.machines.devices import discover, fingerprint, hardware
 
     mark = Path(command["mark"])
-    sees = mark.is_file() and mark.read_text(encoding="ascii") == command["text"]
-    return {
-        "fingerprint": fingerprint(hardware(discover())),
-        "store": "" if sees else str(_own_store().root),
-        **traits(),
-    }
+    own = ""
+    if not (mark.is_file() and mark.read_text(encoding="ascii") == command["text"]):
+        store = Store(default_store())  # which may be moved by an environment variable of this worker
+        store.prepare()
+        own = str(store.root)
+    return {"fingerprint": fingerprint(hardware(discover())), "store": own, **read_traits()}
 
 
-def _own_store() -> Store:
-    """Return the store of this machine's user, which can be written.
-
-    Raises:
-        StoreError: it cannot.
-    """
-    store = Store(default_store())  # which may be moved by an environment variable of this worker
-    store.prepare()
-    return store
-
-
-def traits() -> dict[str, Any]:
+def read_traits() -> dict[str, Any]:
     """Return what the workers of a fleet should have in common, but for the node, and the clock."""
     return {
         "node": platform.node(),
@@ -68,7 +64,7 @@ def traits() -> dict[str, Any]:
     }
 
 
-def machine_of(document: Mapping[str, Any]) -> HostMachine:
+def read_machine(document: Mapping[str, Any]) -> HostMachine:
     """Return a machine that was written as JSON."""
     return HostMachine(
         devices=tuple(document["devices"]),
@@ -80,17 +76,17 @@ def machine_of(document: Mapping[str, Any]) -> HostMachine:
     )
 
 
-def refusal(told: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+def explain_refusal(told: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Return why a worker cannot be used, "" if it can. own: the traits of the process that asks."""
     if "error" in told:
         return f"it cannot tell what it is: {told['error']['cause']}"
-    other = _differences({k: told["versions"].get(k) for k in MUST_AGREE}, own["versions"])
+    other = compare_versions({k: told["versions"].get(k) for k in MUST_AGREE}, own["versions"])
     return f"it has {listed(other)}" if other else ""
 
 
-def remarks(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def compare_traits(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     """Return what of a worker differs and may do so."""
-    differing = _differences(told["versions"], own["versions"])
+    differing = compare_versions(told["versions"], own["versions"])
     differing += [f"{k}={v}" for k, v in told["environment"].items() if v != own["environment"].get(k, "")]
     ahead_s = told["clock_s"] - own["clock_s"]
     if abs(ahead_s) > CLOCK_S:
@@ -98,9 +94,10 @@ def remarks(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
     return differing
 
 
-def _differences(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def compare_versions(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Return in words which versions differ, of what both have."""
     return [f"{name} {value}, not {own[name]}" for name, value in told.items() if name in own and value != own[name]]
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"mark": describe_worker, "devices": describe_machine})

@@ -50,22 +50,21 @@ def search_on(
         )
     answers: dict[str, SearchDocument] = {}
     why: Mapping[str, Any] = {"cause": "No search was made.", "remedy": ""}
-    while len(dispatcher):
-        for settled in dispatcher.wait():
-            if "error" in settled.answer:
-                why = settled.answer["error"]
-                engine.say(f"{settled.name}: failed: {why['cause']}")
-                continue
-            answers[settled.name] = cast(SearchDocument, settled.answer["found"])
-            progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
-        if answers and combined(list(answers.values()))["proven"]:
+    for settled in dispatcher.settle():
+        if "error" in settled.answer:
+            why = settled.answer["error"]
+            engine.say(f"{settled.name}: failed: {why['cause']}")
+            continue
+        answers[settled.name] = cast(SearchDocument, settled.answer["found"])
+        progress(f"{settled.name}: {answers[settled.name]['value_s']:.6g} s")
+        if combine_answers(list(answers.values()))["proven"]:
             break
     if not answers:
         raise told_error(why, MeasurementError)
-    return combined(list(answers.values()))
+    return combine_answers(list(answers.values()))
 
 
-def combined(documents: Sequence[SearchDocument]) -> TogetherDocument:
+def combine_answers(documents: Sequence[SearchDocument]) -> TogetherDocument:
     """Return the answer with the best placement and the best bound; of equal ones the first by placer and seed."""
     ordered = sorted(documents, key=lambda d: (d["placer"], d["seed"]))
     best = min(ordered, key=lambda d: d["value_s"])

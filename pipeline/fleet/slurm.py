@@ -21,20 +21,34 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required
 
-from pipeline.core.errors import UnknownNameError, UsageError
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from pipeline.core.errors import UsageError
 from pipeline.settings.config import parse_time, read_toml
+from pipeline.shared.validation import Faults, table
 
-EXAMPLES: Mapping[str, str] = {
-    "host": '"10.0.0.1"',
-    "workers": "4",
-    "threads": "1",
-    "cluster": '"slurm"',
-    "folder": '"logs"',
-    "wait": '"10m"',
-    "parameters": "{ timeout_min = 240 }",
-}
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(gt=0)]
+REMEDY = (
+    'Write host = "10.0.0.1", an address of this machine that those of the batch system can reach, and perhaps '
+    'workers = 4, threads = 1, cluster = "slurm", folder = "logs", wait = "10m" and [parameters] for submitit.'
+)
+
+
+@table()
+class WorkersFile(TypedDict, total=False):
+    """The keys of the file, as above."""
+
+    host: Required[Text]
+    workers: Count
+    threads: Count
+    cluster: Text
+    folder: Text
+    wait: Text
+    parameters: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,37 +70,16 @@ def read_slurm(path: Path) -> SlurmFile:
     Raises:
         UsageError: it cannot be read, or a key is missing, unknown or wrong.
     """
-    given = read_toml(path)
-    for key, value in given.items():
-        if key not in EXAMPLES:
-            raise UnknownNameError("key of a file of workers", key, EXAMPLES)
-        fits = {"workers": _counts, "threads": _counts, "parameters": _is_table}.get(key, _is_text)
-        if not fits(value):
-            raise UsageError(f"`{key}` of {path} is {value!r}.", f"Write {key} = {EXAMPLES[key]}.")
-    if "host" not in given:
-        raise UsageError(
-            f"{path} does not say where this machine listens for workers.",
-            f"Write host = {EXAMPLES['host']}: an address that the machines of the batch system can reach.",
-        )
-    wait_s = parse_time(given.pop("wait", "600s"), "wait", EXAMPLES["wait"])
+    faults = Faults(str(path), UsageError, REMEDY)
+    given: dict[str, Any] = {**faults.checked(WorkersFile, read_toml(path))}
+    faults.end()
+    wait_s = parse_time(given.pop("wait", "600s"), "wait", '"10m"')
     folder = path.parent / given.pop("folder", f"{path.stem}-logs")
     return SlurmFile(**given, folder=folder.absolute(), wait_s=wait_s)
 
 
-def _counts(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
 @contextlib.contextmanager
-def submitted(file: SlurmFile, commands: Sequence[Sequence[str]]) -> Iterator[None]:
+def submit_jobs(file: SlurmFile, commands: Sequence[Sequence[str]]) -> Iterator[None]:
     """Submit a job per command, and cancel those that are left in the end.
 
     Raises:
@@ -100,13 +93,7 @@ def submitted(file: SlurmFile, commands: Sequence[Sequence[str]]) -> Iterator[No
         executor = submitit.AutoExecutor(folder=file.folder, cluster=file.cluster)
         executor.update_parameters(name="placewright", **file.parameters)
         jobs = [executor.submit(become, list(command)) for command in commands]
-    except (
-        RuntimeError,
-        ValueError,
-        TypeError,
-        NameError,
-        OSError,
-    ) as error:  # all that submitit raises of a wrong file
+    except (RuntimeError, ValueError, TypeError, NameError, OSError) as error:  # what submitit raises of a wrong file
         raise UsageError(
             f"submitit cannot submit to {file.cluster}: {error}.", "Correct the file of --on slurm:FILE; docs/fleet.md."
         ) from error

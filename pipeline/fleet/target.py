@@ -53,10 +53,10 @@ def open_fleet(on: str, module: str, store: Store, say: Say) -> Fleet:
     scheduler: contextlib.AbstractContextManager[str] = contextlib.nullcontext(where)
     join_s = JOIN_S
     if kind == LOCAL:
-        scheduler = clusters.on_this_machine(int(where))
+        scheduler = clusters.start_local_cluster(int(where))
     elif kind == SLURM:
         file = read_slurm(Path(where))
-        scheduler, join_s = clusters.on_slurm(file), file.wait_s
+        scheduler, join_s = clusters.start_slurm_cluster(file), file.wait_s
     return Fleet(scheduler, module=module, store=store, say=say, join_s=join_s)
 
 

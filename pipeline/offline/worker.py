@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 from pipeline.settings.registry import file_parameters, implementation
-from pipeline.system.workers import serve
+from pipeline.system.workers import Begin, ignore_step, serve
 
 PATHS = ("costs", "pins", "checkpoint", "policy")
 READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does
@@ -57,18 +57,18 @@ def _names_file(key: str) -> bool:
     return key == INPUT or (bool(parameter) and parameter in file_parameters(implementation(stage, name)))
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
+def search_scenario(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[str, Any]:
     """Return the answer of a search.
 
     Raises:
         PlacewrightError: it failed.
     """
-    return {"found": search(Scenario(**_read(command["scenario"])), Effort(**_read(command["effort"])))}
-
-
-def _read(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: Path(v) if name in PATHS and v is not None else v for name, v in part.items()}
+    given: dict[str, dict[str, Any]] = {
+        part: {name: Path(v) if name in PATHS and v is not None else v for name, v in command[part].items()}
+        for part in ("scenario", "effort")
+    }
+    return {"found": search(Scenario(**given["scenario"]), Effort(**given["effort"]))}
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"scenario": search_scenario})

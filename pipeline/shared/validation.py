@@ -23,7 +23,7 @@ NAMED_BY = (("name",), ("from", "to"), ("sourceId", "destId"), ("id",))  # keys 
 # pydantic's name of an error -> what it says must be; its own message for those that are not here.
 MUST: Mapping[str, str] = {
     "dict_type": "a table of keys",
-    "list_type": "a list, [[...]] in TOML",
+    "list_type": "a list, [...] or [[...]] in TOML",
     "too_short": "a list of at least {min_length}",
     "string_type": "text",
     "string_too_short": "text that is not empty",

@@ -24,6 +24,11 @@ BEGUN = "begun"  # the key of a line that is no answer yet
 
 Answer = Mapping[str, Any]
 Begin = Callable[[str], None]  # told of a step when it begins
+Handler = Callable[[dict[str, Any], Begin], Answer]  # answers a command; raises PlacewrightError where it fails
+
+
+def ignore_step(_: str) -> None:
+    """Do nothing when a step begins."""
 
 
 class Worker:
@@ -120,7 +125,7 @@ class Workers:
             self._workers.append(worker)
         worker.ask(name, command)
 
-    def wait(self, begun: Begin = lambda step: None) -> list[tuple[str, Answer]]:
+    def wait(self, begun: Begin = ignore_step) -> list[tuple[str, Answer]]:
         """Return (name, answer) of what is done, as soon as there is one; begun: told of every step that begins."""
         done: list[tuple[str, Answer]] = []
         while not done or not self._heard.empty():
@@ -144,16 +149,11 @@ class Workers:
         worker.close()
 
 
-def serve(answer: Callable[[dict[str, Any]], Answer]) -> None:
+def serve(handlers: Mapping[str, Handler]) -> None:
     """Answer the commands on standard input, one after another: what a worker's process does.
 
     It ends when its input does, or when the process that started it dies.
     """
-    serve_in_steps(lambda command, begin: answer(command))
-
-
-def serve_in_steps(answer: Callable[[dict[str, Any], Begin], Answer]) -> None:
-    """Serve by a function that also gets one to call with the name of every step that it begins; see `serve`."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answers
@@ -162,16 +162,17 @@ def serve_in_steps(answer: Callable[[dict[str, Any], Begin], Answer]) -> None:
         answers.write(json.dumps(document) + "\n")
         answers.flush()
 
-    def begin(step: str) -> None:
-        write({BEGUN: step})
-
     for line in sys.stdin:
-        write(answered(lambda command: answer(command, begin), json.loads(line)))
+        write(answer_command(handlers, json.loads(line), lambda step: write({BEGUN: step})))
 
 
-def answered(answer: Callable[[dict[str, Any]], Answer], command: dict[str, Any]) -> Answer:
-    """Return the answer to a command, or {"error": {"cause", "remedy", "exit_code"}}."""
+def answer_command(handlers: Mapping[str, Handler], command: dict[str, Any], begin: Begin = ignore_step) -> Answer:
+    """Return what the handler of a command answers, or {"error": {"cause", "remedy", "exit_code"}}.
+
+    handlers: key that tells a command from others -> what answers it. begin: called with the name of every step.
+    """
+    [key] = handlers.keys() & command.keys()
     try:
-        return answer(command)
+        return handlers[key](command, begin)
     except PlacewrightError as error:
         return {"error": error_document(error)}

@@ -24,9 +24,10 @@ from pipeline.fleet.batch import COLUMNS
 from pipeline.fleet.jobs import read_jobs
 from pipeline.stages import worker as carry
 from pipeline.system.start import PACKAGES
-from pipeline.system.workers import Answer, Workers, answered
+from pipeline.system.workers import Answer, Workers
 from tests.e2e.conftest import F32, QUICK
 from tests.e2e.test_resume import recorded, stop_when
+from tests.engines import answer_here
 from tests.models import chain, two_towers
 
 pytestmark = pytest.mark.usefixtures("read_here")
@@ -64,7 +65,7 @@ class InProcess(Workers):
 
     def ask(self, name: str, command: Mapping[str, Any]) -> None:
         InProcess.started_stages += [task["stage"] for task in command["tasks"]]
-        self.done.append((name, answered(carry.answer, json.loads(json.dumps(command)))))
+        self.done.append((name, answer_here(carry.execute_tasks, command)))
 
     def wait(self) -> list[tuple[str, Answer]]:
         return [self.done.pop(0)]
@@ -276,21 +277,23 @@ def text(tmp_path: Path, content: str) -> Path:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('[[job]]\nmodels = ["a.xml"]', "Did you mean 'jobs'?"),
-        ('[[jobs]]\nmodel = ["a.xml"]', "Did you mean 'models'?"),
+        ('[[job]]\nmodels = ["a.xml"]', "did you mean 'jobs'?"),
+        ('[[jobs]]\nmodel = ["a.xml"]', "did you mean 'models'?"),
         ('[[jobs]]\nmodels = ["a.xml"]\nsettings = [{"place.evaluation" = 3}]', "Did you mean 'place.evaluations'?"),
         ('[defaults]\n"measure.start" = 3\n[[jobs]]\nmodels = ["a.xml"]', "Did you mean 'measure.starts'?"),
-        ("[[jobs]]\nmodels = []", "has no models"),
-        ("[[jobs]]\n", "has no models"),
-        ("", "has no [[jobs]]"),
-        ('jobs = "a.xml"', "has no [[jobs]]"),
-        ("jobs = [1]", "is not a table"),
+        ("[[jobs]]\nmodels = []", "models of job 1 is [], but must be a list of at least 1"),
+        ("[[jobs]]\n", "job 1 needs models"),
+        ("", "the file needs jobs"),
+        ('jobs = "a.xml"', "jobs is 'a.xml', but must be a list"),
+        ("jobs = [1]", "job 1 is 1, but must be a table"),
         ("[[jobs]", "is not valid TOML"),
-        ("defaults = 3", "is not a table"),
-        ('[[jobs]]\nmodels = "a.xml"', "`models` is 'a.xml'"),
-        ('[[jobs]]\nmodels = ["a.xml"]\ndevices = "CPU"', "`devices` is 'CPU'"),
-        ('[[jobs]]\nmodels = ["a.xml"]\nseeds = 3', "`seeds` is 3"),
-        ('[[jobs]]\nmodels = ["a.xml"]\nsettings = {"place.evaluations" = 3}', "`settings` is"),
+        ("defaults = 3", "defaults is 3, but must be a table"),
+        ('[[jobs]]\nmodels = "a.xml"', "models of job 1 is 'a.xml', but must be a list"),
+        ('[[jobs]]\nmodels = ["a.xml"]\ndevices = "CPU"', "devices of job 1 is 'CPU', but must be a list"),
+        ('[[jobs]]\nmodels = ["a.xml"]\ndevices = []', "devices of job 1 is [], but must be a list of at least 1"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nseeds = 3', "seeds of job 1 is 3, but must be a list"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nseeds = [true]', "seed 1 of job 1 is True, but must be a whole number"),
+        ('[[jobs]]\nmodels = ["a.xml"]\nsettings = {"place.evaluations" = 3}', "settings of job 1 is {"),
         ('[[jobs]]\nmodels = ["a.xml"]\n[[jobs]]\nmodels = ["a.xml"]', "the same name: a"),
         ('[[jobs]]\nmodels = ["a.xml"]\n[[jobs]]\nmodels = ["A.xml"]', "the same name: A, a"),
     ],

@@ -33,6 +33,16 @@ import importlib.metadata
 version = importlib.metadata.version
 importlib.metadata.version = lambda name: "1.2.3" if name == "openvino" else version(name)
 """
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pipeline":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Absent())
+"""  # an environment in which placewright is not installed
 APART = """
 import os, pathlib, sys
 forbidden = os.environ["FLEET_FORBIDDEN"].split(":")
@@ -126,9 +136,7 @@ def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(t
         dispatcher = FleetDispatcher(engine, said.append)
         for i in range(3):
             dispatcher.add(Command(f"c{i}", f"c{i}", {"devices": ["TPU"] if i == 1 else ["CPU"]}))
-        answers = {}
-        while len(dispatcher):
-            answers |= dict(dispatcher.wait())
+        answers = dict(dispatcher.settle())
     assert {name for name, answer in answers.items() if "machine" in answer} == {"c0", "c2"}
     assert "There is no device TPU" in answers["c1"]["error"]["cause"]
     left = [" ".join(child.cmdline()) for child in own.children()]
@@ -158,23 +166,29 @@ def test_a_worker_killed_while_it_measures_and_one_that_fails_change_nothing(
 
 
 @pytest.mark.slow
-def test_a_full_disk_a_dying_process_and_other_versions_change_nothing(
+def test_a_full_disk_a_dying_process_other_versions_and_none_change_nothing(
     tmp_path: Path, jobs: list[Job], on_one_machine: Rows
 ) -> None:
     said: list[str] = []
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(VERSIONS)
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text(ABSENT)
     with cluster(tmp_path / "cluster") as there:
         there.add("w0", fault="full")
         there.add("w1", fault="dies")
         there.add("w2", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
         there.add("w3")
+        there.add("w4", PYTHONPATH=str(tmp_path / "bare"))
         rows = table(there, tmp_path, jobs, said)
         assert rows == on_one_machine
         assert set(there.made().values()) == {1}
         assert there.by("w2") == []
         assert len(there.by("w1")) <= 3
     assert any(line.startswith("w2 is not used: it has openvino 1.2.3, not ") for line in said)
+    absent = [line for line in said if line.startswith("w4 is not used: ")]
+    assert len(absent) == 1
+    assert "No module named 'pipeline" in absent[0]
     assert any("failed on w0, tried elsewhere: " in line and "No space left on device" in line for line in said)
 
 

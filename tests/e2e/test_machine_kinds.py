@@ -37,7 +37,7 @@ def batch(folder: Path, jobs: list[Job], engine: ProcessEngine, said: list[str] 
 
 
 def test_a_job_for_every_kind_of_machine_is_a_row_for_each_and_one_page(tmp_path: Path, made_up_profile: None) -> None:
-    engine = ProcessEngine(worker.answer, KINDS)
+    engine = ProcessEngine(worker.execute_tasks, KINDS)
     rows = batch(tmp_path, every_kind(tmp_path, "chain.xml"), engine)
     assert [(r["job"], r["machine"]) for r in rows] == [
         ("chain-aaaaaaaa", "aaaaaaaa11111111"),
@@ -57,7 +57,7 @@ def test_a_job_for_every_kind_of_machine_is_a_row_for_each_and_one_page(tmp_path
 
 
 def test_a_kind_without_the_devices_is_a_row_with_the_cause(tmp_path: Path, made_up_profile: None) -> None:
-    engine = ProcessEngine(worker.answer, KINDS, lacking=["bbbbbbbb22222222"])
+    engine = ProcessEngine(worker.execute_tasks, KINDS, lacking=["bbbbbbbb22222222"])
     fine, failed = batch(tmp_path, every_kind(tmp_path, "chain.xml"), engine)
     assert fine["best"] == "A"
     assert failed["job"] == "chain-bbbbbbbb"
@@ -67,33 +67,35 @@ def test_a_kind_without_the_devices_is_a_row_with_the_cause(tmp_path: Path, made
 
 
 def test_where_no_kind_has_the_devices_each_says_why(tmp_path: Path) -> None:
-    rows = batch(tmp_path, every_kind(tmp_path, "chain.xml"), ProcessEngine(worker.answer, KINDS, lacking=list(KINDS)))
+    rows = batch(
+        tmp_path, every_kind(tmp_path, "chain.xml"), ProcessEngine(worker.execute_tasks, KINDS, lacking=list(KINDS))
+    )
     assert ["There is no such device" in r["failed"] for r in rows] == [True, True]
 
 
 def test_a_second_batch_does_nothing_again_and_another_kind_only_its_own(tmp_path: Path, made_up_profile: None) -> None:
     jobs = every_kind(tmp_path, "chain.xml")
-    (only,) = batch(tmp_path, jobs, ProcessEngine(worker.answer, dict([*KINDS.items()][:1])))
-    engine = ProcessEngine(worker.answer, KINDS)
+    (only,) = batch(tmp_path, jobs, ProcessEngine(worker.execute_tasks, dict([*KINDS.items()][:1])))
+    engine = ProcessEngine(worker.execute_tasks, KINDS)
     first, second = batch(tmp_path, jobs, engine)
     assert first == only
     assert {w for w, command in engine.asked if command.fingerprint} == {"w-bbbbbbbb22222222"}
-    again = ProcessEngine(worker.answer, KINDS)
+    again = ProcessEngine(worker.execute_tasks, KINDS)
     assert batch(tmp_path, jobs, again) == [first, second]
     assert again.asked == []
 
 
 def test_jobs_that_name_no_machines_run_on_one(tmp_path: Path, made_up_profile: None) -> None:
     jobs = every_kind(tmp_path, "chain.xml", machines='"one"')
-    (row,) = batch(tmp_path, jobs, ProcessEngine(worker.answer, KINDS))
+    (row,) = batch(tmp_path, jobs, ProcessEngine(worker.execute_tasks, KINDS))
     assert (row["job"], row["machine"]) == ("chain", "aaaaaaaa11111111")
     assert "kinds of machine" not in (tmp_path / "out" / "batch.html").read_text(encoding="utf-8")
 
 
 def test_a_run_goes_on_on_the_kind_of_machine_on_which_it_began(tmp_path: Path, made_up_profile: None) -> None:
     jobs = every_kind(tmp_path, "chain.xml", machines='"one"')
-    (first,) = batch(tmp_path, jobs, ProcessEngine(worker.answer, dict([*KINDS.items()][1:])))
-    engine = ProcessEngine(worker.answer, KINDS)
+    (first,) = batch(tmp_path, jobs, ProcessEngine(worker.execute_tasks, dict([*KINDS.items()][1:])))
+    engine = ProcessEngine(worker.execute_tasks, KINDS)
     assert batch(tmp_path, jobs, engine) == [first]
     assert first["machine"] == "bbbbbbbb22222222"
     assert engine.asked == []
@@ -101,7 +103,7 @@ def test_a_run_goes_on_on_the_kind_of_machine_on_which_it_began(tmp_path: Path, 
 
 @pytest.mark.parametrize("value", ['"all"', "true", '["every"]', "3"])
 def test_a_wrong_word_for_machines_is_refused_with_the_right_one(value: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`machines` is") as raised:
+    with pytest.raises(UsageError, match=r"machines of job 1 is .* must be 'one' or 'every'") as raised:
         every_kind(tmp_path, "chain.xml", machines=value)
     assert 'machines = "every"' in raised.value.remedy
 
@@ -118,7 +120,7 @@ def seeded(folder: Path, seeds: str = "[0]") -> list[Job]:
 
 
 def test_stages_of_one_job_alone_go_to_a_worker_together(tmp_path: Path, made_up_profile: None) -> None:
-    engine = ProcessEngine(worker.answer)
+    engine = ProcessEngine(worker.execute_tasks)
     rows = batch(tmp_path, seeded(tmp_path), engine)
     assert rows[0]["best"] == "A"
     assert stages(engine) == [["read", "coarsen"], ["profile"], ["embed", "group", "place", "measure"]]
@@ -127,7 +129,7 @@ def test_stages_of_one_job_alone_go_to_a_worker_together(tmp_path: Path, made_up
 
 
 def test_what_other_jobs_need_ends_a_chain(tmp_path: Path, made_up_profile: None) -> None:
-    engine = ProcessEngine(worker.answer)
+    engine = ProcessEngine(worker.execute_tasks)
     batch(tmp_path, seeded(tmp_path, "[0, 1]"), engine)
     found = stages(engine)
     assert found[0] == ["read"]
@@ -142,7 +144,7 @@ def test_what_other_jobs_need_ends_a_chain(tmp_path: Path, made_up_profile: None
 
 
 def test_machines_of_several_kinds_do_not_bind_what_any_of_them_may_do(tmp_path: Path, made_up_profile: None) -> None:
-    engine = ProcessEngine(worker.answer, KINDS)
+    engine = ProcessEngine(worker.execute_tasks, KINDS)
     batch(tmp_path, seeded(tmp_path), engine)
     assert stages(engine) == [["read", "coarsen"], ["profile"], ["embed", "group", "place"], ["measure"]]
     assert [bool(command.fingerprint) for _, command in engine.asked] == [False, True, False, True]
@@ -150,11 +152,11 @@ def test_machines_of_several_kinds_do_not_bind_what_any_of_them_may_do(tmp_path:
 
 def test_a_failure_in_a_chain_keeps_what_was_done_before_it(tmp_path: Path, made_up_profile: None) -> None:
     jobs = seeded(tmp_path)
-    (row,) = batch(tmp_path, jobs, ProcessEngine(failing("measure", worker.answer)))
+    (row,) = batch(tmp_path, jobs, ProcessEngine(failing("measure", worker.execute_tasks)))
     assert row["failed"] == "The stage measure is broken. Mend it."
     manifest = json.loads((tmp_path / "out" / "chain" / "manifest.json").read_text())
     assert {"read", "place"} <= manifest["stages"].keys()
-    engine = ProcessEngine(worker.answer)
+    engine = ProcessEngine(worker.execute_tasks)
     (row,) = batch(tmp_path, jobs, engine)
     assert row["best"] == "A"
     assert stages(engine) == [["measure"]]

@@ -76,7 +76,7 @@ def test_tune_asks_for_what_the_command_line_asks_for(
 def test_the_environment_moves_the_default_store_for_everyone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PLACEWRIGHT_STORE", str(tmp_path / "moved"))
     assert default_store() == tmp_path / "moved"
-    assert member._own_store().root == tmp_path / "moved"
+    assert member.describe_worker({"mark": "", "text": "none"})["store"] == str(tmp_path / "moved")
     monkeypatch.setenv("PLACEWRIGHT_STORE", "")
     assert default_store().name == "store"
 

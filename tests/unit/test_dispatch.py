@@ -83,10 +83,9 @@ def outcomes(engine: MadeUp, commands: Sequence[Command], said: list[str] | None
     for c in commands:
         dispatcher.add(c)
     found: dict[str, Answer] = {}
-    while len(dispatcher):
-        settled = dispatcher.wait()
-        assert not found.keys() & {s.name for s in settled}
-        found |= {s.name: s.answer for s in settled}
+    for settled in dispatcher.settle():
+        assert settled.name not in found
+        found[settled.name] = settled.answer
     assert not engine.at_work
     assert len(started) == len(engine.asked)
     return found

@@ -14,7 +14,7 @@ from pipeline.bench.exact import ExactRow
 from pipeline.bench.intervals import of_cases, over_graphs
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError
-from pipeline.fleet.batch import comparisons as of_jobs
+from pipeline.fleet.batch import compare_jobs as of_jobs
 from pipeline.report.comparison import (
     DRAWN,
     RECORD,

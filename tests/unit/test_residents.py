@@ -34,13 +34,12 @@ class FakePool:
 def test_a_process_stays_for_its_module_and_makes_room_for_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residents, "Workers", FakePool)
     monkeypatch.setattr(FakePool, "ended", [], raising=False)
-    plugin, begun = Residents(), list[str]()
-    plugin.setup(None)
-    assert plugin.answer("stages", "1", {}, begun.append) == {"by": "stages", "times": 1}
-    assert plugin.answer("stages", "2", {}, begun.append) == {"by": "stages", "times": 2}
+    kept, begun = Residents(), list[str]()
+    assert kept.ask_process("stages", "1", {}, begun.append) == {"by": "stages", "times": 1}
+    assert kept.ask_process("stages", "2", {}, begun.append) == {"by": "stages", "times": 2}
     assert FakePool.ended == []
-    assert plugin.answer("searches", "3", {}, begun.append) == {"by": "searches", "times": 1}
+    assert kept.ask_process("searches", "3", {}, begun.append) == {"by": "searches", "times": 1}
     assert FakePool.ended == ["stages"]
     assert begun == ["step of 1", "step of 2", "step of 3"]
-    plugin.teardown(None)
+    kept.end_idle()
     assert FakePool.ended == ["stages", "searches"]

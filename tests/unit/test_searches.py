@@ -13,11 +13,11 @@ from pipeline.cli.main import run
 from pipeline.core.errors import MeasurementError, UnknownNameError
 from pipeline.fleet import searches
 from pipeline.fleet.engine import Command, FleetWorker, Reply
-from pipeline.fleet.searches import combined, search_on
+from pipeline.fleet.searches import combine_answers, search_on
 from pipeline.offline import worker
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.system.workers import answered
+from tests.engines import answer_here
 
 GRAPH = {
     "operations": [{"name": n, "time_s": {"*": 1.0}} for n in "abcd"],
@@ -51,8 +51,7 @@ class InProcess:
     def wait(self, patience_s: float) -> list[Reply]:
         command = self.asked[self.done]
         self.done += 1
-        document = json.loads(json.dumps(command.document))
-        return [Reply(command.name, "here", json.loads(json.dumps(answered(worker.answer, document))))]
+        return [Reply(command.name, "here", answer_here(worker.search_scenario, command.document))]
 
     def __enter__(self) -> InProcess:
         return self
@@ -92,11 +91,11 @@ def test_the_best_of_all_is_the_answer_and_the_best_bound_holds_for_it(scenario:
     worse, better = one.copy(), one.copy()
     worse |= {"value_s": 4.0, "lower_bound_s": 1.5, "bound_by": "a proof", "seed": 1, "evaluations": 7, "seconds": 9.0}
     better |= {"value_s": 2.0, "lower_bound_s": 1.0, "bound_by": "another", "seed": 2, "evaluations": 5, "seconds": 1.0}
-    found = combined([worse, better])
+    found = combine_answers([worse, better])
     assert (found["value_s"], found["lower_bound_s"], found["bound_by"], found["gap"]) == (2.0, 1.5, "a proof", 0.25)
     assert (found["seed"], found["evaluations"], found["seconds"], found["proven"]) == (2, 12, 9.0, False)
-    assert combined([better, worse]) == found
-    assert combined([worse, better | {"value_s": 1.5}])["proven"]
+    assert combine_answers([better, worse]) == found
+    assert combine_answers([worse, better | {"value_s": 1.5}])["proven"]
 
 
 def test_a_wrong_question_is_refused_before_anything_is_started(scenario: Scenario) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import UsageError
-from pipeline.fleet.slurm import SlurmFile, become, read_slurm, submitted
+from pipeline.fleet.slurm import SlurmFile, become, read_slurm, submit_jobs
 from pipeline.fleet.target import parse_target
 
 HOST = 'host = "10.0.0.1"\n'
@@ -33,12 +33,12 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "cause", "remedy"),
     [
-        ("", "does not say where this machine listens", 'host = "10.0.0.1"'),
-        (HOST + "worker = 3", "no key of a file of workers named 'worker'", "workers"),
-        (HOST + "workers = 0", "`workers` of", "workers = 4"),
-        (HOST + "workers = true", "`workers` of", "workers = 4"),
-        (HOST + 'parameters = "x"', "`parameters` of", "timeout_min"),
-        ("host = 3", "`host` of", 'host = "10.0.0.1"'),
+        ("", "the file needs host", 'host = "10.0.0.1"'),
+        (HOST + "worker = 3", "unknown key 'worker' (did you mean 'workers'?)", "workers"),
+        (HOST + "workers = 0", "workers is 0, but must be above 0", "workers = 4"),
+        (HOST + "workers = true", "workers is True, but must be a whole number", "workers = 4"),
+        (HOST + 'parameters = "x"', "parameters is 'x', but must be a table", "[parameters]"),
+        ("host = 3", "host is 3, but must be text", 'host = "10.0.0.1"'),
         (HOST + 'wait = "soon"', "'soon' is not a time", "10m"),
         ("[", "is not valid TOML", "Correct"),
     ],
@@ -87,7 +87,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Submitit:
 
 def test_every_job_becomes_a_worker_and_is_cancelled_in_the_end(tmp_path: Path, there: Submitit) -> None:
     file = SlurmFile("h", tmp_path, workers=2, parameters={"timeout_min": 3})
-    with submitted(file, [["a", "1"], ["a", "2"]]):
+    with submit_jobs(file, [["a", "1"], ["a", "2"]]):
         assert there.submitted == [(become, ["a", "1"]), (become, ["a", "2"])]
         assert there.cancelled == 0
     assert there.cancelled == 2
@@ -98,13 +98,13 @@ def test_what_submitit_refuses_is_said_in_words(tmp_path: Path, there: Submitit)
     there.refuses = True
     with (
         pytest.raises(UsageError, match="cannot submit to slurm: Unknown parameter"),
-        submitted(SlurmFile("h", tmp_path), []),
+        submit_jobs(SlurmFile("h", tmp_path), []),
     ):
         pass
 
 
 def test_where_submitit_is_not_installed_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="needs submitit") as raised, submitted(SlurmFile("h", tmp_path), []):
+    with pytest.raises(UsageError, match="needs submitit") as raised, submit_jobs(SlurmFile("h", tmp_path), []):
         pass
     assert "placewright[slurm]" in raised.value.remedy

@@ -18,7 +18,7 @@ import pytest
 from pipeline.core.errors import MeasurementError, ModelError, told_error
 from pipeline.store.task import Task
 from pipeline.system import workers
-from pipeline.system.workers import Workers
+from pipeline.system.workers import Begin, Handler, Workers
 
 START = subprocess.Popen
 ECHO = """
@@ -131,7 +131,7 @@ def command(store: Path) -> dict[str, Any]:
 def test_a_process_that_is_killed_leaves_no_workers_behind(tmp_path: Path) -> None:
     script = f"""
         import time
-        from pipeline.system.workers import Workers
+        from pipeline.system.workers import Begin, Handler, Workers
         with Workers(1, "pipeline.stages.worker") as pool:
             pool.ask("a", {command(tmp_path)})
             pool.wait()
@@ -156,11 +156,25 @@ def test_a_worker_executes_one_task_after_another(tmp_path: Path, monkeypatch: p
         assert pool.started == 1
 
 
+def test_a_command_is_answered_by_the_handler_of_its_key_which_may_tell_of_steps() -> None:
+    def add(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
+        begin("adding")
+        return {"sum": sum(command["add"])}
+
+    begun: list[str] = []
+    handlers: dict[str, Handler] = {"add": add, "name": lambda command, _: {"hello": command["name"]}}
+    assert workers.answer_command(handlers, {"add": [1, 2], "store": "s"}, begun.append) == {"sum": 3}
+    assert workers.answer_command(handlers, {"name": "w"}) == {"hello": "w"}
+    assert begun == ["adding"]
+    with pytest.raises(ValueError, match="not enough values"):
+        workers.answer_command(handlers, {"other": 1})
+
+
 def test_an_error_of_another_process_keeps_its_exit_code() -> None:
-    def fail(_: dict[str, Any]) -> dict[str, Any]:
+    def fail(_: dict[str, Any], begin: Begin) -> dict[str, Any]:
         raise ModelError("It is damaged.", "Export it again.")
 
-    answer = json.loads(json.dumps(workers.answered(fail, {})))
+    answer = json.loads(json.dumps(workers.answer_command({"do": fail}, {"do": 1})))
     error = told_error(answer["error"], where="job")
     assert (error.cause, error.remedy, error.exit_code) == ("job: It is damaged.", "Export it again.", 3)
     died = told_error({"cause": "It was killed.", "remedy": ""}, MeasurementError)

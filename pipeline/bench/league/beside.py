@@ -99,4 +99,4 @@ def answer(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(answer)
+    serve({"method": lambda command, _: answer(command)})

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import PlacewrightError, StoreError
-from pipeline.fleet import courier
-from pipeline.fleet.courier import Courier, Request, handle
+from pipeline.fleet import transfer
 from pipeline.fleet.engine import Command
+from pipeline.fleet.transfer import HANDLERS, ArtifactTransfer, Request, handle_request
 from pipeline.store.store import Entry, Store, digest
 
 FILES = {"a.json": b"{}", "empty": b"", "b.bin": bytes(range(100))}
@@ -20,7 +20,7 @@ FILES = {"a.json": b"{}", "empty": b"", "b.bin": bytes(range(100))}
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier, "PIECE", 7)
+    monkeypatch.setattr(transfer, "PIECE", 7)
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def add(store: Store, name: str, files: Mapping[str, bytes] = FILES, made_at: fl
         return store.add(digest(parts), parts, {"made_at": made_at}, folder / "payload")
 
 
-def between(stores: tuple[Store, Store], asked: list[str] | None = None) -> Courier:
-    """Return a courier, and note what it asks the worker."""
+def between(stores: tuple[Store, Store], asked: list[str] | None = None) -> ArtifactTransfer:
+    """Return the transfer between two stores, and note what it asks the worker."""
 
     def call(request: Request) -> Any:
         if asked is not None:
-            asked.append(request["what"])
-        return handle(dict(request))
+            asked.extend(HANDLERS.keys() & request.keys())
+        return handle_request(request)
 
-    return Courier(stores[0], stores[1].root, call, "token")
+    return ArtifactTransfer(stores[0], stores[1].root, call, "token")
 
 
 def command(document: dict[str, Any] | None = None, **more: Any) -> Command:
@@ -118,12 +118,12 @@ def test_an_artifact_that_arrives_damaged_is_refused(what: str, stores: tuple[St
         answer = plain.call(request)
         if what in answer:
             return {what: b"-" * len(answer[what])}
-        if what == "parts" and request["what"] == "tell":
+        if what == "parts" and "describe" in request:
             return {"entry": {**answer["entry"], "parts": {"stage": "other"}}}
         return answer
 
     with pytest.raises(StoreError, match="arrived damaged"):
-        Courier(stores[0], stores[1].root, call, "token").collect(command(makes=(entry.key,)))
+        ArtifactTransfer(stores[0], stores[1].root, call, "token").collect(command(makes=(entry.key,)))
     assert stores[0].find(entry.key) is None
 
 
@@ -173,7 +173,21 @@ def test_a_worker_that_is_gone_is_an_error_of_the_connection(stores: tuple[Store
 
     entry = add(stores[0], "read")
     with pytest.raises(ConnectionResetError):
-        Courier(stores[0], stores[1].root, gone, "token").deliver(command(reads=(entry.key,)))
+        ArtifactTransfer(stores[0], stores[1].root, gone, "token").deliver(command(reads=(entry.key,)))
+
+
+def test_what_was_sent_in_part_is_sent_again_from_its_beginning(stores: tuple[Store, Store]) -> None:
+    entry, plain = add(stores[0], "read"), between(stores)
+
+    def break_off(request: Request) -> Any:
+        if request.get("at"):
+            raise ConnectionResetError
+        return plain.call(request)
+
+    with pytest.raises(ConnectionResetError):
+        ArtifactTransfer(stores[0], stores[1].root, break_off, "token").deliver(command(reads=(entry.key,)))
+    plain.deliver(command(reads=(entry.key,)))
+    assert content(stores[1].find(entry.key)) == FILES
 
 
 def test_what_travelled_is_swept_like_other_leftovers(stores: tuple[Store, Store], tmp_path: Path) -> None:
