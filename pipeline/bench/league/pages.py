@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from pipeline.artifacts.store import write_text
 from pipeline.bench.league.protocol import NOISE
-from pipeline.bench.pages import markdown, ratio_text
+from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
 from pipeline.report.charts import ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
@@ -47,15 +47,25 @@ def write_pages(document: Table, path: Path) -> None:
     """
     for file, drawing in _pictures(document, path.stem):
         write_text(path.with_name(file), picture(drawing))
-    write_text(path, page(document, path.stem))
+    write_text(path, league_page(document, path.stem))
 
 
-def page(document: Table, name: str = "league") -> str:
+def league_page(document: Table, name: str = "league") -> str:
     """Return the page of a league's document; name: what the names of its pictures begin with."""
     settings = document["settings"]
     quick = " --quick" if settings["quick"] else ""
     about = ABOUT.format(quick=quick, reference=document["reference"], evaluations=settings["reference"])
-    lines = ["# The league of placers", "", about, "", *_told(document), "", "## In words", "", *in_words(document)]
+    lines = [
+        "# The league of placers",
+        "",
+        about,
+        "",
+        *_setting_lines(document),
+        "",
+        "## In words",
+        "",
+        *league_sentences(document),
+    ]
     for part in dict.fromkeys(table["part"] for table in document["tables"]):
         lines += ["", f"## {TITLES[part]}", ""]
         tables = [table for table in document["tables"] if table["part"] == part]
@@ -75,7 +85,7 @@ TITLES = {
 }
 
 
-def in_words(document: Table) -> list[str]:
+def league_sentences(document: Table) -> list[str]:
     """Return plain sentences: who is best at what, what learning adds, and who is ever worse than a rule."""
     said = []
     for table in document["tables"]:
@@ -122,7 +132,7 @@ def _controls(table: Table) -> Iterator[str]:
         yield f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, {pair['verdict']}."
 
 
-def _told(document: Table) -> list[str]:
+def _setting_lines(document: Table) -> list[str]:
     settings, hardware = document["settings"], document["hardware"]
     count = sum(not instance["trivial"] for instance in document["instances"])
     lines = [
@@ -166,15 +176,15 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     header = ["placer", "ratio", "over rules", "over bound", "wins", "losses", "best", "never worse", "infeasible"]
     rows = [
         [
-            _name(row, count),
+            _placer_words(row, count),
             ratio_text(row["ratio"], 3),
-            _number(row["rule_ratio"]),
-            _number(row["bound_ratio"]),
+            _figure_text(row["rule_ratio"]),
+            _figure_text(row["bound_ratio"]),
             *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
             f"{share_text(row['not_worse_single']) or '-'}, {share_text(row['not_worse_heft']) or '-'}",
             str(row["infeasible"] or "-"),
-            _number(row["seconds"], 2),
-            _number(row["cpu_s"], 2),
+            _figure_text(row["seconds"], 2),
+            _figure_text(row["cpu_s"], 2),
             f"{row['evaluations']:g}" if row["evaluations"] is not None else "-",
         ]
         for row in table["standings"]
@@ -191,14 +201,14 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
 def _families(table: Table) -> list[str]:
     names = list(dict.fromkeys(name for row in table["standings"] for name in row["families"]))
     rows = [
-        [row["placer"], *(_number(row["families"].get(name)) for name in names)]
+        [row["placer"], *(_figure_text(row["families"].get(name)) for name in names)]
         for row in table["standings"]
         if row["families"]
     ]
     return ["Ratio by family:", "", *markdown(["placer", *names], rows)]
 
 
-def _name(row: Table, count: int) -> str:
+def _placer_words(row: Table, count: int) -> str:
     words = row["placer"] + (" (learns)" if row["learned"] and not row["control_of"] else "")
     return words if row["instances"] == count else f"{words}, on {row['instances']} of {count}"
 
@@ -208,7 +218,7 @@ def _curve(table: Table) -> list[str]:
     unit = " s" if curve["by"] == "seconds" else ""
     header = [f"after {curve['by']}", *(f"{limit:g}{unit}" for limit in curve["limits"])]
     order = [row["placer"] for row in table["standings"]]
-    rows = [[name, *(_number(ratio) for ratio in curve["ratios"][name])] for name in order]
+    rows = [[name, *(_figure_text(ratio) for ratio in curve["ratios"][name])] for name in order]
     return ["Ratio of the incumbent as the search goes on; \"-\" where an instance has none yet:", "",
             *markdown(header, rows)]  # fmt: skip
 
@@ -260,7 +270,7 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
     for table in tables:
         learners = [row for row in table["standings"] if row["learned"]]
         names = list(dict.fromkeys(name for row in learners for name in row["rule_families"]))
-        rows = [[r["placer"], *(_number(r["rule_families"].get(name)) for name in names)] for r in learners]
+        rows = [[r["placer"], *(_figure_text(r["rule_families"].get(name)) for name in names)] for r in learners]
         if rows:
             yield f"{table['title']}, over the best rule of each instance, by family:"
             yield from ["", *markdown(["placer that learns", *names], rows), ""]
@@ -274,7 +284,7 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
                 [
                     row["placer"],
                     seconds_text(row["lesson_s"]),
-                    "never" if row["graphs"] is None else _number(row["graphs"]),
+                    "never" if row["graphs"] is None else _figure_text(row["graphs"]),
                 ]
                 for row in lessons
             ],
@@ -302,7 +312,7 @@ def _instances(document: Table) -> list[str]:
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
     reference = _reference(document)
-    for each in comparisons(document, name):
+    for each in drawn_comparisons(document, name):
         yield each.file, each.drawing()
     for table in document["tables"]:
         if table["part"] != "search":
@@ -319,7 +329,7 @@ def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
             yield f"{stem}-curves.svg", drawing
 
 
-def comparisons(document: Table, name: str) -> list[DrawnComparison]:
+def drawn_comparisons(document: Table, name: str) -> list[DrawnComparison]:
     """Return the intervals of the searches, upside down: a picture of speed has more to the right.
 
     name: what the names of their pictures begin with.
@@ -350,5 +360,5 @@ def _file(name: str, table: Table) -> str:
     return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
 
 
-def _number(value: float | None, digits: int = 3) -> str:
+def _figure_text(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.3g}"

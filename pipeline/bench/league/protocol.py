@@ -186,7 +186,7 @@ def families() -> dict[str, GraphFamily]:
         parts = (tuple(GraphRef(f"{name}-{i}", f"{name}?index={i}") for i in part) for part in split(name, seed=0))
         known_families[name] = GraphFamily(name, *parts)
     for name in ("layered", "erdos-renyi", "stochastic-block", "watts-strogatz", "barabasi-albert", "series-parallel"):
-        drawn = tuple(_drawn(name, i) for i in range(RANDOM_GRAPHS))
+        drawn = tuple(_random_graph(name, i) for i in range(RANDOM_GRAPHS))
         train, choose = (drawn[0::2][:4], drawn[0::2][4:]) if name in DRAWN else ((), ())
         known_families[name] = GraphFamily(name, train, choose, drawn[1::2])
     for name, texts in _FAR.items():
@@ -194,7 +194,7 @@ def families() -> dict[str, GraphFamily]:
     return known_families
 
 
-def _drawn(name: str, i: int) -> GraphRef:
+def _random_graph(name: str, i: int) -> GraphRef:
     """Return the i-th random graph of a family: sizes take turns, and for each the ratios of communication."""
     n, ratio = RANDOM_SIZES[i // 2 % len(RANDOM_SIZES)], RATIOS[(i // 2 + i % 2) % len(RATIOS)]
     return GraphRef(f"{name}-{i}", f"{name}?n={n}&ccr={ratio:g}", seed=i)
@@ -206,7 +206,7 @@ def _label(text: str) -> str:
     return "-".join([name, *(option.replace("training=false", "forward").replace("=", "") for option in told)])
 
 
-def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInstance]:
+def list_instances(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInstance]:
     """Return the instances of the searches: test graphs of families on the machines of the effort.
 
     names: of families, of graphs, or files of graphs; none for those of the effort.
@@ -290,7 +290,7 @@ def brief(instances: Sequence[LeagueInstance]) -> tuple[LeagueInstance, ...]:
     return tuple(i for i in instances if i.family in BRIEF_FAMILIES) or tuple(instances)
 
 
-def lessons_of(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:
+def training_cases(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:
     """Return what learners learn from: train graphs of all families but one, on the machines of the effort."""
     known = [family for family in families().values() if not family.far and family.name != without]
     return [

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.artifacts.store import write_json
 from pipeline.artifacts.task import Progress
-from pipeline.bench.cells import CellRecord, Lesson, finished, run_cell
+from pipeline.bench.cells import CellRecord, LearnedPolicy, finished
 from pipeline.bench.league.arena import Arena, arena
-from pipeline.bench.league.beside import run_beside
 from pipeline.bench.league.entries import LeagueEntry, entries
-from pipeline.bench.league.lessons import lesson
-from pipeline.bench.league.parts import Heat, LeagueCell, cells_of_heat, heats
-from pipeline.bench.league.protocol import REFERENCE, LeagueEffort, lessons_of, searched
+from pipeline.bench.league.pages import drawn_comparisons, league_sentences, write_pages
+from pipeline.bench.league.policies import learn_policy
+from pipeline.bench.league.protocol import (
+    FULL,
+    QUICK,
+    REFERENCE,
+    GraphRef,
+    LeagueEffort,
+    LeagueInstance,
+    list_instances,
+    training_cases,
+)
+from pipeline.bench.league.rounds import LeagueCell, LeagueRound, cells_of_round, list_rounds
 from pipeline.bench.league.standings import LeagueRow, is_disturbed
-from pipeline.bench.league.tables import repaid, table_of
+from pipeline.bench.league.tables import repaid_rows, table_of
+from pipeline.bench.running import CellTask, answer_cell, run_beside, run_here
+from pipeline.bench.suites import BenchRequest
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.problem import Budget
-from pipeline.fleet.engine import Engine
-from pipeline.fleet.pool import PoolEngine
-from pipeline.placing.rehearsal import rehearse
+from pipeline.fleet.engine import ANY, Engine
 from pipeline.progress.interruption import apart
-from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
+from pipeline.report.comparison import write_record
 from pipeline.runs.plan import HostMachine, look_at_machine
 
 SCHEMA = "placewright.league/1"
-WORKER = "pipeline.bench.league.beside"  # the module whose processes run cells
+READS = frozenset({"instances", "parts", "evaluations", "seeds", "seconds", "workers", "page", "retry_disturbed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,7 @@ class _League:
     """A league that goes on: what is asked, where things lie, and what is known so far.
 
     fleet: what runs the cells, already entered; None for this machine. machine: the one that cells of equal seconds run
-    on. records: of cells, by their keys. wanted: the cells of each heat.
+    on. records: of cells, by their keys. wanted: the cells of each round.
     """
 
     out: Path
@@ -54,14 +62,14 @@ class _League:
     progress: Progress
     entries: list[LeagueEntry]
     shown: frozenset[str]
-    heats: list[Heat]
+    rounds: list[LeagueRound]
     notes: list[str]
     retry: bool
     fleet: Engine | None
     machine: HostMachine
-    lessons: dict[tuple[str, str], Lesson] = field(default_factory=dict)
+    policies: dict[tuple[str, str], LearnedPolicy] = field(default_factory=dict)
     records: dict[str, CellRecord] = field(default_factory=dict)
-    wanted: list[tuple[Heat, list[LeagueCell]]] = field(default_factory=list)
+    wanted: list[tuple[LeagueRound, list[LeagueCell]]] = field(default_factory=list)
 
 
 def league(
@@ -84,25 +92,22 @@ def league(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from pipeline.bench.league.pages import comparisons, write_pages
-    from pipeline.report.comparison import write_record
-
-    instances = searched(effort, question.instances)
+    instances = list_instances(effort, question.instances)
     taking_part, notes = entries(question.placers)
     shown = frozenset(e.name for e in taking_part)
     if REFERENCE not in shown:  # everybody is divided by it
         taking_part += entries([REFERENCE])[0]
-    asked = heats(effort.parts, instances, effort)
+    asked = list_rounds(effort.parts, instances, effort)
     pages = [out / "league.md", *([] if page is None else [page])]
     for path in (out / "league.json", *pages):
         check_writable(path)
     machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
     run = _League(out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
     _learn(run)
-    _run(run)
-    document = _document(run)
+    _run_cells(run)
+    document = _league_document(run)
     write_json(out / "league.json", document)
-    write_record(out, comparisons(document, pages[0].stem))
+    write_record(out, drawn_comparisons(document, pages[0].stem))
     for path in pages:
         write_pages(document, path)
     return document
@@ -110,40 +115,40 @@ def league(
 
 def _learn(run: _League) -> None:
     """Let placers that keep policies learn: of all families, and for every family that is asked about without it."""
-    asked = [i for heat in run.heats if heat.taught for i in heat.instances]
+    asked = [i for each in run.rounds if each.taught for i in each.instances]
     if not asked:
         return
-    taught = {i.family for i in lessons_of(run.effort)}
+    taught = {i.family for i in training_cases(run.effort)}
     left_out = ["", *dict.fromkeys(i.family for i in asked if i.family in taught)]
     for entry in run.entries:
         for without in left_out if entry.keeps else ():
             run.progress(f"{entry.name} learns" + (f" without {without}" if without else ""))
             try:
-                learned = apart(_lesson(run, entry, without))
+                learned = apart(_learning(run, entry, without))
             except (UsageError, DeviceError) as error:
                 run.notes.append(f"{entry.name} could not learn: {error}")
                 continue
             if learned is not None:
-                run.lessons[entry.name, without] = learned
+                run.policies[entry.name, without] = learned
             elif not without:
                 run.notes.append(f"{entry.name} leaves no policy on a graph that it learns from.")
 
 
-def _lesson(run: _League, entry: LeagueEntry, without: str) -> Callable[[Callable[[], None]], Lesson | None]:
-    def work(check: Callable[[], None]) -> Lesson | None:
-        graphs = lessons_of(run.effort, without=without)
+def _learning(run: _League, entry: LeagueEntry, without: str) -> Callable[[Callable[[], None]], LearnedPolicy | None]:
+    def work(check: Callable[[], None]) -> LearnedPolicy | None:
+        graphs = training_cases(run.effort, without=without)
         budget = Budget(run.effort.evaluations, run.effort.patience)
-        return lesson(entry, graphs, budget, run.out / "policies", check)
+        return learn_policy(entry, graphs, budget, run.out / "policies", check)
 
     return work
 
 
-def _run(run: _League) -> None:
+def _run_cells(run: _League) -> None:
     """Run the cells that are not on file: those of evaluations side by side, those of seconds on a machine each."""
     folder = run.out / "cells"
-    for heat in run.heats:
-        run.progress(f"{heat.part}: {heat.title}, loading {len(heat.instances)} instances")
-        run.wanted.append((heat, cells_of_heat(heat, run.entries, run.effort, run.lessons)))
+    for each in run.rounds:
+        run.progress(f"{each.part}: {each.title}, loading {len(each.instances)} instances")
+        run.wanted.append((each, cells_of_round(each, run.entries, run.effort, run.policies)))
     waiting: dict[str, LeagueCell] = {}
     for _, cells in run.wanted:
         for cell in cells:
@@ -152,32 +157,48 @@ def _run(run: _League) -> None:
                 waiting.setdefault(cell.cell.key, cell)
             else:
                 run.records[cell.cell.key] = known
-    beside = [c for c in waiting.values() if run.fleet is not None or c.budget.seconds is None]
-    if run.fleet is not None or (run.effort.workers > 1 and len(beside) > 1):
-        if run.fleet is None:
-            tell_of_compiling(run.progress)
-        with contextlib.ExitStack() as own:
-            engine = run.fleet or own.enter_context(PoolEngine(run.effort.workers, WORKER))
-            mark = run.machine.fingerprint
-            for record in run_beside(beside, folder, engine=engine, fingerprint=mark, progress=run.progress):
-                run.records[record["key"]] = record
+    tasks = [
+        _task(cell, folder, run.machine.fingerprint)
+        for cell in waiting.values()
+        if run.fleet is not None or cell.budget.seconds is None
+    ]
+    run.records |= run_beside(tasks, fleet=run.fleet, workers=run.effort.workers, progress=run.progress)
     alone = [c for key, c in waiting.items() if key not in run.records]
     for i, cell in enumerate(alone):
         run.progress(f"{cell.cell.title}, {cell.budget.name} ({i + 1} of {len(alone)} that run alone)")
-        run.records[cell.cell.key] = apart(_work(run, cell, folder / cell.folder))
+        single_s = arena(cell.instance).single_s
+        run.records[cell.cell.key] = run_here(cell.cell, folder / cell.folder, single_s, run.progress)
 
 
-def _work(run: _League, cell: LeagueCell, folder: Path) -> Callable[[Callable[[], None]], CellRecord]:
-    def work(check: Callable[[], None]) -> CellRecord:
-        here = arena(cell.instance)
-        rehearse((cell.entry.method.placer,), here.case.measurer_name, here.n, say=run.progress)
-        return run_cell(cell.cell, folder, here.single_s, check)
+def _task(cell: LeagueCell, folder: Path, fingerprint: str) -> CellTask:
+    """Return a cell as workers run it; one that the clock ends has a machine of the fingerprint to itself."""
+    timed, case = cell.budget.seconds is not None, asdict(cell.instance)
+    path = Path(cell.instance.graph.text)
+    if path.is_file():
+        case["graph"]["text"] = str(path.absolute())
+    return CellTask(
+        name=f"{cell.cell.title}, {cell.budget.name}",
+        cell=cell.cell,
+        suite="league",
+        case=case,
+        files=(case["graph"]["text"],) if path.is_file() else (),
+        file=cell.cell.file(folder / cell.folder),
+        alone=timed,
+        fingerprint=fingerprint if timed else ANY,
+    )
 
-    return work
+
+def answer(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a cell, as a worker's process is asked for it."""
+    case = command["case"]
+    here = arena(LeagueInstance(**{**case, "graph": GraphRef(**case["graph"])}))
+    return answer_cell(here.case, here.single_s, command)
 
 
-def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[LeagueRow], list[LeagueRow]]:
-    """Return the records of a heat's own cells, and those of the reference, with what tables ask of them."""
+def _round_rows(
+    run: _League, asked: LeagueRound, cells: Sequence[LeagueCell]
+) -> tuple[list[LeagueRow], list[LeagueRow]]:
+    """Return the records of a round's own cells, and those of the reference, with what tables ask of them."""
     mine, theirs = [], []
     for cell in cells:
         row: LeagueRow = {
@@ -188,26 +209,26 @@ def _rows(run: _League, heat: Heat, cells: Sequence[LeagueCell]) -> tuple[list[L
             "control_of": cell.entry.control_of,
             "budget": cell.budget.name,
             "limit_s": cell.cell.seconds,
-            "lesson": None if cell.cell.lesson is None else cell.cell.lesson.key,
+            "lesson": None if cell.cell.policy is None else cell.cell.policy.key,
         }
-        if cell.budget == heat.budget and (cell.entry.name in run.shown or cell.entry.control_of):
+        if cell.budget == asked.budget and (cell.entry.name in run.shown or cell.entry.control_of):
             mine.append(row)
         if cell.entry.name == REFERENCE and cell.budget.evaluations == run.effort.reference:
             theirs.append(row)
     return mine, theirs
 
 
-def _document(run: _League) -> dict[str, Any]:
+def _league_document(run: _League) -> dict[str, Any]:
     from pipeline.runs.result import versions
 
     tables, lessons = [], []
-    for heat, cells in run.wanted:
-        mine, theirs = _rows(run, heat, cells)
-        tables.append(table_of(heat, mine, theirs, run.effort))
-        if heat.taught and not heat.budget.per_device:
-            lessons = repaid(mine, theirs, run.lessons)
+    for each, cells in run.wanted:
+        mine, theirs = _round_rows(run, each, cells)
+        tables.append(table_of(each, mine, theirs, run.effort))
+        if each.taught and not each.budget.per_device:
+            lessons = repaid_rows(mine, theirs, run.policies)
     distinct = {cell.cell.key: cell for _, cells in run.wanted for cell in cells}
-    arenas = [arena(i) for i in dict.fromkeys(i for heat in run.heats for i in heat.instances)]
+    arenas = [arena(i) for i in dict.fromkeys(i for each in run.rounds for i in each.instances)]
     return {
         "schema": SCHEMA,
         "settings": asdict(run.effort),
@@ -216,21 +237,21 @@ def _document(run: _League) -> dict[str, Any]:
         "fingerprint": run.machine.fingerprint,
         "versions": versions(),
         "notes": run.notes,
-        "instances": [_facts(here) for here in arenas],
-        "placers": [_about(entry) for entry in run.entries],
+        "instances": [_instance_facts(here) for here in arenas],
+        "placers": [_placer_facts(entry) for entry in run.entries],
         "tables": tables,
         "lessons": lessons,
-        "cells": [_short(cell, run.records[key]) for key, cell in distinct.items()],
+        "cells": [_short_record(cell, run.records[key]) for key, cell in distinct.items()],
     }
 
 
-def _short(cell: LeagueCell, record: CellRecord) -> dict[str, Any]:
+def _short_record(cell: LeagueCell, record: CellRecord) -> dict[str, Any]:
     """Return a cell's record without its placement, which lies in the file of the cell."""
     kept = ("key", "model", "method", "seed", "value_s", "evaluations", "seconds", "cpu_s", "infeasible", "failed")
     return {"budget": cell.budget.name, **{name: record.get(name) for name in kept}, "curve": record.get("curve", [])}
 
 
-def _about(entry: LeagueEntry) -> dict[str, Any]:
+def _placer_facts(entry: LeagueEntry) -> dict[str, Any]:
     method = entry.method
     return {
         "name": entry.name,
@@ -244,7 +265,7 @@ def _about(entry: LeagueEntry) -> dict[str, Any]:
     }
 
 
-def _facts(here: Arena) -> dict[str, Any]:
+def _instance_facts(here: Arena) -> dict[str, Any]:
     """Return what an instance is: its size and machine, what every device takes alone, and what nothing falls below."""
     graph, instance = here.case.subject.graph, here.instance
     return {
@@ -264,3 +285,20 @@ def _facts(here: Arena) -> dict[str, Any]:
         "floor_s": here.floor_s,
         "trivial": here.trivial,
     }
+
+
+def run(asked: BenchRequest) -> dict[str, Any]:
+    """Run the suite; see `league`."""
+    question = LeagueQuestion(asked.names("methods"), asked.names("instances"))
+    effort = asked.effort(FULL, QUICK)
+    effort = replace(effort, parts=asked.names("parts") or effort.parts)
+    more = {"page": asked.options["page"], "retry": asked.options["retry_disturbed"]}
+    with asked.open_workers() as (fleet, progress):
+        return league(question, effort, asked.out, **more, fleet=fleet, progress=progress)
+
+
+def texts(document: Mapping[str, Any], out: Path) -> Iterator[str]:
+    """Yield what the league says in words."""
+    yield from league_sentences(document)
+    yield from document["notes"]
+    yield f"Written to {out}: league.md, league.json and figures"

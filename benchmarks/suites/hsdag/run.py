@@ -6,38 +6,46 @@ beside the learned methods, all have one budget and several seeds, and single de
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.suites.hsdag import methods as table
+from benchmarks.suites.hsdag import paper_tables
+from benchmarks.suites.hsdag.cases import LINKS, PUBLISHED, plain_settings, real, simulated
+from benchmarks.suites.hsdag.finals import measure_final
+from benchmarks.suites.hsdag.methods import Optimum, cells_of, find_optimum
+from benchmarks.suites.hsdag.pages import case_sentences, curve_rows, results_page
+from benchmarks.suites.hsdag.summary import over_models, rows_of
+from benchmarks.suites.intervals import comparisons_of_cases
 from coarsen.reading.files import is_written_as_path
 from pipeline.api import model_path
 from pipeline.artifacts.machine_lock import measuring_alone
 from pipeline.artifacts.store import Store, write_json, write_text
 from pipeline.artifacts.task import Progress
-from pipeline.bench import methods as table
-from pipeline.bench import paper_tables
-from pipeline.bench.beside import on_one_thread, run_beside
-from pipeline.bench.cases import LINKS, PUBLISHED, SIMULATOR, BenchCase, plain_settings, real, simulated
-from pipeline.bench.cells import BenchCell, CellRecord, Optimum, cells_of, finished, optimum, run_cell
-from pipeline.bench.finals import final
+from pipeline.bench.cases import SIMULATOR, BenchCase
+from pipeline.bench.cells import CellRecord, finished
 from pipeline.bench.methods import BenchMethod
-from pipeline.bench.summary import over_models, rows_of
-from pipeline.config import Settings
+from pipeline.bench.running import CellTask, answer_cell, run_beside, run_here
+from pipeline.bench.suites import BenchRequest, TextTable
+from pipeline.config import Settings, parse_assignment
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from pipeline.fleet.engine import Engine
-from pipeline.fleet.pool import PoolEngine
-from pipeline.placing.rehearsal import rehearse
+from pipeline.core.figures import gap_text
+from pipeline.fleet.engine import Engine, silent
+from pipeline.placing.rehearsal import CALLING
+from pipeline.progress.curve import plot
 from pipeline.progress.interruption import apart
-from pipeline.progress.notice import tell_of_compiling
 from pipeline.progress.trace import check_writable
+from pipeline.report.comparison import write_comparisons
 from pipeline.runs.plan import look_at_machine
+from pipeline.runs.result import versions
+from runtime import zoo
 
 SCHEMA = "placewright.bench/2"
-WORKER = "pipeline.bench.beside"  # the module whose processes run cells
+READS = frozenset({"models", "evaluators", "tables", "evaluations", "seeds", "measurements", "workers", "assignments"})
 REAL = "hetero"
 EVALUATORS = (*LINKS, REAL)
 PAPER_DEVICES = ("CPU", "GPU")
@@ -67,7 +75,7 @@ QUICK = BenchEffort(quick=True, seeds=2, evaluations=300, measurements=6, real_s
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HsdagQuestion:
     """What is compared on what; names as the user gives them, none for all.
 
     tables: whether the rows of the paper's tables 2 and 3 are; names choose among their networks, evaluators and rows.
@@ -84,8 +92,6 @@ class Question:
         Raises:
             UsageError: a name is unknown, not of the tables that are asked for, or two files of models share one name.
         """
-        from runtime import zoo
-
         models = list(dict.fromkeys(_model_name(m, zoo.names()) for m in self.models or PUBLISHED))
         stems = [Path(model).stem for model in models]
         alike = [model for model, stem in zip(models, stems, strict=True) if stems.count(stem) > 1]
@@ -115,7 +121,7 @@ def _model_name(text: str, known: Sequence[str]) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _HsdagRun:
     """A benchmark that goes on: where things lie, and what is known so far."""
 
     out: Path
@@ -132,8 +138,8 @@ class _Run:
     fleet: Engine | None  # what runs the cells of simulators, already entered; None for this machine
 
 
-def bench(
-    question: Question,
+def compare(
+    question: HsdagQuestion,
     effort: BenchEffort,
     out: Path,
     store: Store,
@@ -155,7 +161,7 @@ def bench(
         settings = replace(settings or plain_settings(), devices=PAPER_DEVICES)
     asked = {"models": models, "evaluators": evaluators, "methods": [m.name for m in methods], **asdict(effort)}
     check_writable(out / "results.json")
-    run = _Run(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [], fleet)
+    run = _HsdagRun(out, store, settings or plain_settings(), effort, progress, [], {}, [], [], {}, [], fleet)
     if not question.methods and table.missing():
         run.notes.append(f"Not registered, and so left out: {', '.join(table.missing())}.")
     paths = {model: model_path(f"zoo:{model}" if _in_zoo(model) else model, store) for model in models}
@@ -165,58 +171,60 @@ def bench(
         for model in models
         if evaluator in evaluators
     ]
-    _side_by_side(run, cases, paths, methods)
+    _run_beside(run, cases, paths, methods)
     for case in cases:
-        _simulate(run, case, methods)
+        optimal = find_optimum(case, EXACT)
+        if optimal is not None:
+            run.optima[case.model, case.evaluator] = optimal
+        _run_cells(run, case, methods, effort.seeds, effort.evaluations)
     if REAL in evaluators:
         _measure(run, paths, methods)
-    document = _document(run, asked)
+    document = _results_document(run, asked)
     if question.tables:
         document["tables"] = paper_tables.tables_of(document, question.methods)
-        write_text(out / "tables.md", paper_tables.page(document))
-    _write(run, document)
+        write_text(out / "tables.md", paper_tables.tables_page(document))
+    _write_results(run, document)
     return document
 
 
 def _in_zoo(model: str) -> bool:
-    from runtime import zoo
-
     return model in zoo.names()
 
 
-def _side_by_side(
-    run: _Run, cases: Sequence[BenchCase], paths: Mapping[str, Path], methods: Sequence[BenchMethod]
+def _run_beside(
+    run: _HsdagRun, cases: Sequence[BenchCase], paths: Mapping[str, Path], methods: Sequence[BenchMethod]
 ) -> None:
     """Run the cells that are not on file and compute on one thread, or all searches on a fleet, several at a time."""
     folder, effort = run.out / "cells", run.effort
-    cells = [
-        cell
-        for case in cases
+    tasks = [
+        CellTask(
+            name=cell.title,
+            cell=cell,
+            suite="hsdag",
+            case={
+                "model": case.model,
+                "path": str(paths[case.model].absolute()),
+                "evaluator": case.evaluator,
+                "store": str(run.store.root),
+            },
+            files=(str(paths[case.model].absolute()),),
+            file=cell.file(folder),
+            alone=not _is_on_one_thread(method),
+        )
+        for case in sorted(cases, key=lambda case: case.subject.graph.n, reverse=True)  # what takes long comes first
         for method in methods
         for cell in cells_of(case, method, effort.seeds, effort.evaluations)
-        if (on_one_thread(cell) or (run.fleet is not None and not cell.device)) and finished(cell, folder) is None
+        if (_is_on_one_thread(method) or (run.fleet is not None and not cell.device)) and finished(cell, folder) is None
     ]
-    if run.fleet is None and (effort.workers == 1 or len(cells) < 2):
-        return
-
-    if run.fleet is None:
-        tell_of_compiling(run.progress)
-    run.progress("starting processes, which load kernels first")
-    cells.sort(key=lambda cell: cell.case.subject.graph.n, reverse=True)  # what takes long is not left for the end
-    with contextlib.ExitStack() as own:
-        engine = run.fleet or own.enter_context(PoolEngine(effort.workers, WORKER))
-        for record in run_beside(cells, paths, folder, run.store, engine=engine, progress=run.progress):
-            run.done[record["key"]] = record
+    run.done |= run_beside(tasks, fleet=run.fleet, workers=effort.workers, progress=run.progress)
 
 
-def _simulate(run: _Run, case: BenchCase, methods: Sequence[BenchMethod]) -> None:
-    optimal = optimum(case, EXACT)
-    if optimal is not None:
-        run.optima[case.model, case.evaluator] = optimal
-    _cells(run, case, methods, run.effort.seeds, run.effort.evaluations)
+def _is_on_one_thread(method: BenchMethod) -> bool:
+    """Return whether cells of a method compute on one thread: it learns, and no other placer searches for it."""
+    return method.learned and method.placer not in CALLING
 
 
-def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
+def _measure(run: _HsdagRun, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
     """Search on the devices themselves, and let the placements run against one another; a machine without them is
     noted.
     """
@@ -233,41 +241,33 @@ def _measure(run: _Run, paths: Mapping[str, Path], methods: Sequence[BenchMethod
         case = real(model, paths[model], run.settings, run.store, journal, run.progress)
         seeds, measurements = min(run.effort.seeds, run.effort.real_seeds), run.effort.measurements
         if not case.measurer.real:
-            _cells(run, case, methods, seeds, measurements)
+            _run_cells(run, case, methods, seeds, measurements)
             continue
         with measuring_alone(run.progress):
-            records = _cells(run, case, methods, seeds, measurements)
-            run.finals.append(final(case, records, run.settings.measure, run.out / "finals", run.progress))
+            records = _run_cells(run, case, methods, seeds, measurements)
+            run.finals.append(measure_final(case, records, run.settings.measure, run.out / "finals", run.progress))
 
 
-def _cells(
-    run: _Run, case: BenchCase, methods: Sequence[BenchMethod], seeds: int, evaluations: int
+def _run_cells(
+    run: _HsdagRun, case: BenchCase, methods: Sequence[BenchMethod], seeds: int, evaluations: int
 ) -> list[CellRecord]:
     """Return the records of all cells of a case; those on file are not run again."""
     cells = [cell for method in methods for cell in cells_of(case, method, seeds, evaluations)]
     run.progress(f"{case.model}, {case.evaluator}: every device alone")
     single_s = apart(lambda _: case.alone())
-    run.cases.append(_facts(run, case, single_s))
+    run.cases.append(_case_facts(run, case, single_s))
     records = []
     for i, cell in enumerate(cells):
         record = run.done.get(cell.key) or finished(cell, run.out / "cells")
         if record is None:
             run.progress(f"{cell.title} ({i + 1} of {len(cells)})")
-            record = apart(_work(run, cell, single_s))
+            record = run_here(cell, run.out / "cells", single_s, run.progress)
         records.append(record)
     run.records += records
     return records
 
 
-def _work(run: _Run, cell: BenchCell, single_s: Mapping[str, float]) -> Callable[[Callable[[], None]], CellRecord]:
-    def work(check: Callable[[], None]) -> CellRecord:
-        rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=run.progress)
-        return run_cell(cell, run.out / "cells", single_s, check)
-
-    return work
-
-
-def _facts(run: _Run, case: BenchCase, single_s: Mapping[str, float]) -> dict[str, Any]:
+def _case_facts(run: _HsdagRun, case: BenchCase, single_s: Mapping[str, float]) -> dict[str, Any]:
     """Return what a case is: its size, what every device takes alone, and what is known of the optimum."""
     graph = case.subject.graph
     published = PUBLISHED.get(case.model) if case.journal is None else None
@@ -285,9 +285,7 @@ def _facts(run: _Run, case: BenchCase, single_s: Mapping[str, float]) -> dict[st
     }
 
 
-def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-    from pipeline.runs.result import versions
-
+def _results_document(run: _HsdagRun, asked: Mapping[str, Any]) -> dict[str, Any]:
     machine = look_at_machine(())
     summary = []
     for case in run.cases:
@@ -311,7 +309,7 @@ def _document(run: _Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _over_models(run: _Run) -> list[dict[str, Any]]:
+def _over_models(run: _HsdagRun) -> list[dict[str, Any]]:
     """Return per evaluator and method the mean ratio over all models; single devices left out, they differ by model."""
     rows = []
     for evaluator in dict.fromkeys(case["evaluator"] for case in run.cases):
@@ -328,16 +326,12 @@ def _of(records: Sequence[CellRecord], model: str, evaluator: str) -> list[CellR
     return [r for r in records if (r["model"], r["evaluator"]) == (model, evaluator)]
 
 
-def _write(run: _Run, document: Mapping[str, Any]) -> None:
-    from pipeline.bench.intervals import of_cases
-    from pipeline.bench.pages import curve_rows, page
-    from pipeline.progress.curve import plot
-    from pipeline.report.comparison import write_comparisons
-
+def _write_results(run: _HsdagRun, document: Mapping[str, Any]) -> None:
     write_json(run.out / "results.json", document)
-    compared = of_cases(document)
+    compared = comparisons_of_cases(document)
     write_comparisons(run.out, compared)
-    write_text(run.out / "results.md", page(document, pictures=[(each.title, each.file) for each in compared]))
+    pictures = [(each.title, each.file) for each in compared]
+    write_text(run.out / "results.md", results_page(document, pictures=pictures))
     for case in document["cases"]:
         if case["evaluator"] != REAL:
             records = _of(run.records, case["model"], case["evaluator"])
@@ -345,3 +339,63 @@ def _write(run: _Run, document: Mapping[str, Any]) -> None:
             if rows:
                 name = re.sub("[^A-Za-z0-9_.-]", "_", Path(case["model"]).stem)
                 plot(rows, run.out / f"curves-{case['evaluator']}-{name}.svg")
+
+
+def run(asked: BenchRequest) -> dict[str, Any]:
+    """Run the suite; see `compare`."""
+    models, evaluators, methods = (asked.names(key) for key in ("models", "evaluators", "methods"))
+    question = HsdagQuestion(models, evaluators, methods, tables=asked.options["tables"])
+    effort, settings = asked.effort(FULL, QUICK), _settings_of(asked.options["assignments"])
+    store = asked.open_store()
+    with asked.open_workers() as (fleet, progress):
+        return compare(question, effort, asked.out, store, settings=settings, fleet=fleet, progress=progress)
+
+
+def _settings_of(assignments: Sequence[str]) -> Settings:
+    """Return the settings of the stages.
+
+    Raises:
+        UsageError: a key is unknown, its value wrong, or it is of a stage that a benchmark does not leave open.
+    """
+    values = dict(parse_assignment(text) for text in assignments)
+    unknown = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
+    if unknown:
+        raise UsageError(
+            f"A benchmark does not use {', '.join(unknown)}.",
+            "Set profile.KEY and measure.KEY; options and the table of methods stand for the rest.",
+        )
+    return plain_settings().updated(values, "--set")
+
+
+def texts(document: Mapping[str, Any], out: Path) -> Iterator[str | TextTable]:
+    """Yield a table per case, and what is said of all."""
+    header = ["method", "times as fast as best single", "gap", "evaluations to 1 %", "s"]
+    for case in document["cases"]:
+        rows = [
+            [
+                row["method"],
+                "-" if row["ratio"] is None else f"{row['ratio']['median']:.4f}",
+                "-" if row["gap"] is None else gap_text(row["gap"]),
+                "-" if row["near_evaluations"] is None else f"{row['near_evaluations']:g}",
+                "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
+            ]
+            for row in document["summary"]
+            if (row["model"], row["evaluator"]) == (case["model"], case["evaluator"])
+        ]
+        yield TextTable(f"{case['model']}, {case['evaluator']}", header, rows)
+    yield from case_sentences(document)
+    yield from paper_tables.missing_rows(document.get("tables", ()))
+    yield from document["notes"]
+    yield f"Written to {out}: results.md, results.json and figures"
+
+
+def answer(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a cell, as a worker's process is asked for it."""
+    return answer_cell(*_loaded_case(**command["case"]), command)
+
+
+@cache
+def _loaded_case(model: str, path: str, evaluator: str, store: str) -> tuple[BenchCase, dict[str, float]]:
+    """Return a case, and what every device takes alone."""
+    case = simulated(model, Path(path), Store(Path(store)), silent, evaluator=evaluator)
+    return case, case.alone()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pipeline.bench.cases import PUBLISHED
+from benchmarks.suites.hsdag.cases import PUBLISHED
 from pipeline.bench.methods import SINGLE
-from pipeline.bench.pages import markdown
+from pipeline.bench.summary import markdown
 from pipeline.core.errors import UsageError, listed
 
 Table = Mapping[str, Any]
@@ -94,14 +94,14 @@ def tables_of(document: Table, methods: Sequence[str] = ()) -> list[dict[str, An
     """
     cases = {case["evaluator"] for case in document["cases"]}
     return [
-        {"table": name, "evaluator": evaluator, "rows": [_row(row, document, evaluator, methods) for row in rows]}
+        {"table": name, "evaluator": evaluator, "rows": [_paper_row(row, document, evaluator, methods) for row in rows]}
         for evaluator in HOW
         if (document["finals"] if evaluator == MEASURED else evaluator in cases)
         for name, rows in TABLES.items()
     ]
 
 
-def _row(row: PaperRow, document: Table, evaluator: str, methods: Sequence[str]) -> dict[str, Any]:
+def _paper_row(row: PaperRow, document: Table, evaluator: str, methods: Sequence[str]) -> dict[str, Any]:
     models = [m for m in MODELS if any(case["model"] == m for case in document["cases"])]
     values = {model: _value_s(row, document, evaluator, model) for model in models}
     published = dict(zip(MODELS, row.published, strict=False))
@@ -148,7 +148,7 @@ def _measured_s(row: PaperRow, document: Table, model: str) -> float | None:
     return next((latency["median"] for latency in latencies if latency is not None), None)
 
 
-def page(document: Table) -> str:
+def tables_page(document: Table) -> str:
     """Return tables.md of a benchmark's document."""
     settings = document["settings"]
     lines = [
@@ -195,7 +195,7 @@ def _cell(value_s: float | None, cpu_s: float | None, *, said: bool = False) -> 
     return f"{value_s * 1e3:.4g}{share}"
 
 
-def sentences(tables: Sequence[Table]) -> Iterator[str]:
+def missing_rows(tables: Sequence[Table]) -> Iterator[str]:
     """Yield which rows are missing, and why."""
     for table in tables:
         for row in table["rows"]:

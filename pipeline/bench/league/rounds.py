@@ -1,4 +1,4 @@
-"""Which cells every part of the protocol wants: heats of instances and a budget, and the cells of a heat."""
+"""Which cells every part of the protocol wants: rounds of instances and a budget, and the cells of a round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from pipeline.bench.cells import BenchCell, Lesson
+from pipeline.bench.cells import BenchCell, LearnedPolicy
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.entries import SOLVERS, LeagueEntry
 from pipeline.bench.league.protocol import (
@@ -29,7 +29,7 @@ TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
-class Heat:
+class LeagueRound:
     """One table of a part: what is asked about, and what every placer may spend on each.
 
     taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
@@ -45,11 +45,11 @@ class Heat:
     controls: bool = True
 
 
-Lessons = Mapping[tuple[str, str], Lesson]  # by placer and family left out, "" for none
+Policies = Mapping[tuple[str, str], LearnedPolicy]  # by placer and family left out, "" for none
 
 
-def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[Heat]:
-    """Return the heats of the parts, in the order of the protocol.
+def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[LeagueRound]:
+    """Return the rounds of the parts, in the order of the protocol.
 
     Raises:
         UnknownNameError: there is no part of that name.
@@ -57,59 +57,59 @@ def heats(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: Lea
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
-    all_heats: list[Heat] = []
+    rounds: list[LeagueRound] = []
     for name, make in PARTS.items():
         if name in parts and name in FURTHER:
             few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
             seeds = 1 if effort.quick else effort.seeds
-            all_heats += [replace(heat, seeds=seeds, controls=False) for heat in make(few, effort)]
+            rounds += [replace(each, seeds=seeds, controls=False) for each in make(few, effort)]
         elif name in parts:
-            all_heats += make(tuple(instances), effort)
-    return [heat for heat in all_heats if heat.instances]
+            rounds += make(tuple(instances), effort)
+    return [each for each in rounds if each.instances]
 
 
-def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
-    yield Heat("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
+    yield LeagueRound("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
     few = first_of_each(instances, effort.further)
-    yield Heat("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
+    yield LeagueRound("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
 
 
-def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
     for level, members in _by(at_levels(instances), lambda i: i.level):
-        yield Heat("levels", f"Simulator {level}", members, LeagueBudget(effort.evaluations), effort.seeds)
+        yield LeagueRound("levels", f"Simulator {level}", members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
-def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat(
+def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield LeagueRound(
         "order", "Placements with an order", tuple(in_order(instances)), LeagueBudget(effort.evaluations), effort.seeds
     )
 
 
-def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
     for share, members in _by(capped(instances), lambda i: f"{i.share:g}"):
         title = f"Devices that hold {share} of an equal part"
-        yield Heat("memory", title, members, LeagueBudget(effort.evaluations), effort.seeds)
+        yield LeagueRound("memory", title, members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
-def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
     for machine, members in _by(elsewhere(instances, effort), _machine):
-        yield Heat("unseen", f"On {machine}", members, LeagueBudget(effort.evaluations), effort.seeds)
+        yield LeagueRound("unseen", f"On {machine}", members, LeagueBudget(effort.evaluations), effort.seeds)
 
 
-def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
+def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
     few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
-        yield Heat("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
+        yield LeagueRound("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
 
 
-def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[Heat]:
-    yield Heat(
+def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield LeagueRound(
         "noise", "The placements of equal evaluations", instances, LeagueBudget(effort.evaluations), effort.seeds
     )
 
 
-PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[Heat]]] = MappingProxyType(
+PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[LeagueRound]]] = MappingProxyType(
     {
         "search": _search,
         "levels": _levels,
@@ -150,24 +150,24 @@ class LeagueCell:
         return Path(self.budget.name.replace(" ", "-"))
 
 
-def cells_of_heat(
-    heat: Heat, entries: Sequence[LeagueEntry], effort: LeagueEffort, lessons: Lessons
+def cells_of_round(
+    asked: LeagueRound, entries: Sequence[LeagueEntry], effort: LeagueEffort, policies: Policies
 ) -> list[LeagueCell]:
-    """Return the cells of a heat, instance by instance, those of the reference at its own budget first."""
+    """Return the cells of a round, instance by instance, those of the reference at its own budget first."""
     cells = []
-    for instance in heat.instances:
+    for instance in asked.instances:
         reference = next(e for e in entries if e.name == REFERENCE)
-        cells += _cells(reference, instance, LeagueBudget(effort.reference), heat.seeds, effort)
+        cells += _cells(reference, instance, LeagueBudget(effort.reference), asked.seeds, effort)
         for entry in entries:
-            if entry.control_of and not heat.controls:
+            if entry.control_of and not asked.controls:
                 continue
-            cells += _cells(entry, instance, heat.budget, heat.seeds, effort)
-            if heat.taught and entry.keeps:
+            cells += _cells(entry, instance, asked.budget, asked.seeds, effort)
+            if asked.taught and entry.keeps:
                 for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
                     # nothing was learned from a family that is far, so there is nothing to leave out
-                    known = lessons.get((entry.name, without), lessons.get((entry.name, "")))
+                    known = policies.get((entry.name, without), policies.get((entry.name, "")))
                     if known is not None:
-                        cells += _cells(_taught(entry, name), instance, heat.budget, heat.seeds, effort, known)
+                        cells += _cells(_taught(entry, name), instance, asked.budget, asked.seeds, effort, known)
     return cells
 
 
@@ -182,7 +182,7 @@ def _cells(
     budget: LeagueBudget,
     seeds: int,
     effort: LeagueEffort,
-    known: Lesson | None = None,
+    known: LearnedPolicy | None = None,
 ) -> list[LeagueCell]:
     """Return a cell per seed; one alone for a placer that draws nothing."""
     case, placer = arena(instance).case, entry.method.build()
@@ -194,7 +194,7 @@ def _cells(
             entry,
             instance,
             budget,
-            BenchCell(case, entry.method, placer, evaluations, seed, seconds=seconds, lesson=known),
+            BenchCell(case, entry.method, placer, evaluations, seed, seconds=seconds, policy=known),
         )
         for seed in range(seeds if entry.method.seeded else 1)
     ]

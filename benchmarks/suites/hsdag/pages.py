@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.bench.summary import NEAR, median_curve
+from benchmarks.suites.hsdag.summary import NEAR, median_curve
+from pipeline.bench.summary import markdown, pictures_of, ratio_text
 from pipeline.core.figures import gap_text
 from pipeline.core.stages import PROVEN
 
@@ -31,31 +32,31 @@ CLAIMS = {
 }
 
 
-def page(document: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
+def results_page(document: Table, pictures: Sequence[tuple[str, str]] = ()) -> str:
     """Return results.md of a benchmark's document; pictures: titles and files of intervals."""
-    lines = [f"# Benchmark {document['suite']}", "", *_about(document)]
+    lines = [f"# Benchmark {document['suite']}", "", *_setting_lines(document)]
     for evaluator in dict.fromkeys(case["evaluator"] for case in document["cases"]):
-        lines += ["", f"## {evaluator}", "", CLAIMS.get(evaluator, ""), "", *_overview(document, evaluator), ""]
+        lines += ["", f"## {evaluator}", "", CLAIMS.get(evaluator, ""), "", *_ratio_table(document, evaluator), ""]
         for case in document["cases"]:
             if case["evaluator"] == evaluator:
-                lines += ["", f"### {case['model']}", "", *_of_case(document, case)]
+                lines += ["", f"### {case['model']}", "", *_case_lines(document, case)]
     lines += ["", *pictures_of(pictures)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def sentences(document: Table) -> list[str]:
+def case_sentences(document: Table) -> list[str]:
     """Return what is to be said of every case in plain words."""
-    return [f"{c['model']}, {c['evaluator']}: {in_words(document, c)}" for c in document["cases"]]
+    return [f"{c['model']}, {c['evaluator']}: {case_words(document, c)}" for c in document["cases"]]
 
 
-def in_words(document: Table, case: Table) -> str:
+def case_words(document: Table, case: Table) -> str:
     """Return what is to be said of a case: by its final if there is one, as single measurements prove nothing."""
     final = final_of(document, case)
-    return sentence(rows_in(document, case), case) if final is None else final_sentence(final)
+    return summary_sentence(rows_in(document, case), case) if final is None else final_sentence(final)
 
 
 def final_of(document: Table, case: Table) -> Table | None:
-    """Return the last word on a case that was measured on devices, None where there is none."""
+    """Return the final of a case that was measured on devices, None where there is none."""
     finals = (f for f in document["finals"] if f["model"] == case["model"] and case["evaluator"] == "hetero")
     return next(finals, None)
 
@@ -66,7 +67,7 @@ def rows_in(document: Table, case: Table) -> list[Table]:
     return [row for row in document["summary"] if (row["model"], row["evaluator"]) == wanted]
 
 
-def sentence(rows: Sequence[Table], case: Table) -> str:
+def summary_sentence(rows: Sequence[Table], case: Table) -> str:
     """Return which method is best, and whether the best learned one beats the best simple one.
 
     rows: of the summary, for one case. Of equal methods the first counts.
@@ -136,7 +137,7 @@ def final_sentence(final: Table) -> str:
     return f"{words}; {pair.format(verb)} ({_interval(versus)})."
 
 
-def _about(document: Table) -> list[str]:
+def _setting_lines(document: Table) -> list[str]:
     settings, hardware = document["settings"], document["hardware"]
     effort = (
         f"{settings['evaluations']} evaluations per cell in the simulator, {settings['measurements']} on devices; "
@@ -151,7 +152,7 @@ def _about(document: Table) -> list[str]:
     ]
 
 
-def _overview(document: Table, evaluator: str) -> list[str]:
+def _ratio_table(document: Table, evaluator: str) -> list[str]:
     """Return the table of ratios, method by model."""
     cases = [case for case in document["cases"] if case["evaluator"] == evaluator]
     rows = {(row["method"], row["model"]): row for case in cases for row in rows_in(document, case)}
@@ -164,7 +165,7 @@ def _overview(document: Table, evaluator: str) -> list[str]:
     return markdown(["method", *(c["model"] for c in cases), *(["all"] if len(cases) > 1 else [])], lines)
 
 
-def _of_case(document: Table, case: Table) -> list[str]:
+def _case_lines(document: Table, case: Table) -> list[str]:
     rows = rows_in(document, case)
     alone = ", ".join(f"{d} {_ms(s)}" for d, s in case["single_s"].items())
     best = case["optimum"]
@@ -186,21 +187,21 @@ def _of_case(document: Table, case: Table) -> list[str]:
             "-" if row["value_s"] is None else f"{row['value_s'] * 1e3:.4g}",
             ratio_text(row["ratio"]),
             "-" if row["gap"] is None else gap_text(row["gap"]),
-            _number(row["evaluations"]),
-            _number(row["near_evaluations"]),
-            _number(row["seconds"]),
-            _number(row["near_s"]) if case["evaluator"] != "hetero" else "-",
+            _figure_text(row["evaluations"]),
+            _figure_text(row["near_evaluations"]),
+            _figure_text(row["seconds"]),
+            _figure_text(row["near_s"]) if case["evaluator"] != "hetero" else "-",
             f"{row['arrived']} of {row['seeds']}",
         ]
         for row in rows
     ]
     failed = [f"\n{row['method']} failed: {'; '.join(row['failed'])}" for row in rows if row["failed"]]
-    text = f"In words: {in_words(document, case)}"
+    text = f"In words: {case_words(document, case)}"
     size = f"{case['operations']} operations, {case['edges']} edges. Alone: {alone}. Optimum: {known}."
-    return [size, "", text, "", *markdown(header, table), *failed, *_of_final(document, case)]
+    return [size, "", text, "", *markdown(header, table), *failed, *_final_lines(document, case)]
 
 
-def _of_final(document: Table, case: Table) -> list[str]:
+def _final_lines(document: Table, case: Table) -> list[str]:
     final = final_of(document, case)
     if final is None:
         return []
@@ -237,30 +238,6 @@ def curve_rows(records: Sequence[Table], case: Table, last: int) -> list[dict[st
     return rows
 
 
-def pictures_of(pictures: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the lines that show pictures, of titles and files."""
-    shown = [line for title, file in pictures for line in (f"![{title}]({file})", "")]
-    return ["## Intervals", "", *shown] if shown else []
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; all columns but the first are right-aligned.
-
-    >>> markdown(["a", "b"], [["x", "1"]])
-    ['| a | b |', '|---|---:|', '| x | 1 |']
-    """
-    rule = "|---|" + "---:|" * (len(header) - 1)
-    return [f"| {' | '.join(header)} |", rule, *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def ratio_text(ratio: Table | None, digits: int = 4) -> str:
-    """Return a ratio, with its interval if that has a width."""
-    if ratio is None:
-        return "-"
-    median, low, high = (f"{ratio[key]:.{digits}f}" for key in ("median", "low", "high"))
-    return median if ratio["high"] - ratio["low"] < 1e-9 else f"{median} [{low}, {high}]"
-
-
 def _interval(ratio: Table) -> str:
     return f"{ratio['ratio']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
 
@@ -275,5 +252,5 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.4g} ms"
 
 
-def _number(value: float | None) -> str:
+def _figure_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"

@@ -29,7 +29,7 @@ FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise
 Record = CellRecord
 
 
-def final(
+def measure_final(
     case: BenchCase, records: Sequence[Record], settings: MeasureSettings, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Return what the best placements of all methods take beside every single device, measured now unless it is on

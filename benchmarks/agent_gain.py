@@ -1,6 +1,6 @@
 """What `hsdag` gains by learning: beside the same without it, at equal evaluations and at equal time.
 
-python -m benchmarks.hsdag [test graphs of each family, 1 unless given] [seeds, 1 unless given] [methods]
+python -m benchmarks.agent_gain [test graphs of each family, 1 unless given] [seeds, 1 unless given] [methods]
 """
 
 from __future__ import annotations

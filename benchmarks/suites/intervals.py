@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.bench.pages import final_of, rows_in
+from benchmarks.suites.hsdag.pages import final_of, rows_in
 from pipeline.bench.summary import geometric_mean
 from pipeline.report.charts import RatioInterval
 from pipeline.report.comparison import DrawnComparison, interval_row
@@ -41,7 +41,7 @@ def picture_of(evaluator: str, name: str) -> str:
     return f"intervals-{evaluator}-{re.sub('[^A-Za-z0-9_.-]', '_', Path(name).stem)}.svg"
 
 
-def of_cases(document: Table) -> list[DrawnComparison]:
+def comparisons_of_cases(document: Table) -> list[DrawnComparison]:
     """Return a comparison per case of a benchmark's document, its final where there is one, and one over all models."""
     comparisons = []
     for evaluator in dict.fromkeys(case["evaluator"] for case in document["cases"]):
@@ -60,11 +60,11 @@ def of_cases(document: Table) -> list[DrawnComparison]:
     return [
         DrawnComparison(file, title, about, SINGLE, drawn)
         for file, title, about, rows in comparisons
-        if (drawn := tuple(_drawn(rows)))
+        if (drawn := tuple(_drawn_rows(rows)))
     ]
 
 
-def _drawn(rows: Sequence[Table]) -> Iterator[RatioInterval]:
+def _drawn_rows(rows: Sequence[Table]) -> Iterator[RatioInterval]:
     """Yield what is drawn of rows of a method and a ratio, the greatest first."""
     known = sorted((row for row in rows if row["ratio"] is not None), key=lambda row: -float(row["ratio"]["median"]))
     for row in known:
@@ -72,7 +72,7 @@ def _drawn(rows: Sequence[Table]) -> Iterator[RatioInterval]:
         yield interval_row(row["method"], tuple(row["ratio"][key] for key in ("median", "low", "high")), kind)
 
 
-def over_graphs(values: Mapping[str, Mapping[str, float]], *, evaluator: str) -> DrawnComparison | None:
+def comparison_over_graphs(values: Mapping[str, Mapping[str, float]], *, evaluator: str) -> DrawnComparison | None:
     """Return how methods compare over graphs; None where none has a value.
 
     values: method -> graph -> seconds, those without a value left out.
@@ -90,4 +90,6 @@ def over_graphs(values: Mapping[str, Mapping[str, float]], *, evaluator: str) ->
     if not rows:
         return None
     title = f"All graphs, {evaluator}"
-    return DrawnComparison(picture_of(evaluator, "all"), title, OVER_GRAPHS, "best of all methods", tuple(_drawn(rows)))
+    return DrawnComparison(
+        picture_of(evaluator, "all"), title, OVER_GRAPHS, "best of all methods", tuple(_drawn_rows(rows))
+    )

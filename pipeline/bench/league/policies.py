@@ -1,4 +1,4 @@
-"""Policies learned on graphs of the protocol that nobody is asked about: graph after graph, each step on file."""
+"""Policies learned on train graphs of the protocol, which no cell is about: graph after graph, each step on file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pipeline import registry
 from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.artifacts.store import digest, write_json
-from pipeline.bench.cells import BenchCell, Lesson
+from pipeline.bench.cells import BenchCell, LearnedPolicy
 from pipeline.bench.league.arena import arena
 from pipeline.bench.league.entries import LeagueEntry
 from pipeline.bench.league.protocol import LeagueInstance
@@ -22,13 +22,13 @@ from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Progress
 from pipeline.shared import payload
 
-VERSION = 1  # raised when lessons come out differently for equal settings
-TOLD = "lesson.json"
+VERSION = 1  # raised when policies come out differently for equal settings
+RECORD = "lesson.json"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyShelf:
-    """A `Checkpointer` that keeps what is published, and nothing of searches: every lesson is whole or none."""
+    """A `Checkpointer` that keeps what is published, and nothing of searches: every policy is whole or none."""
 
     checkpointer: FolderCheckpointer
 
@@ -44,44 +44,44 @@ class PolicyShelf:
         self.checkpointer.publish(policy)
 
 
-def lesson(
+def learn_policy(
     entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: Budget, folder: Path, check: Callable[[], None]
-) -> Lesson | None:
+) -> LearnedPolicy | None:
     """Return what a placer learns on the instances one after another; None if it publishes no policy.
 
     budget: of each instance. Every step has a folder of its own, whose name is the digest of all that decided it: an
-    interrupted lesson goes on with its step, and a changed placer begins from scratch. check: raises where the run is
+    interrupted training goes on with its step, and a changed placer begins from scratch. check: raises where the run is
     to end.
 
     Raises:
         PlacewrightError: what the placer says of an instance that it cannot learn from.
     """
-    known: Lesson | None = None
+    known: LearnedPolicy | None = None
     for instance in instances:
-        known = _step(entry, instance, budget, known, folder, check)
+        known = _learn_step(entry, instance, budget, known, folder, check)
         if known is None:
             return None
     return known
 
 
-def _step(
+def _learn_step(
     entry: LeagueEntry,
     instance: LeagueInstance,
     budget: Budget,
-    before: Lesson | None,
+    before: LearnedPolicy | None,
     folder: Path,
     check: Callable[[], None],
-) -> Lesson | None:
+) -> LearnedPolicy | None:
     """Return what is known after one more instance."""
     case = arena(instance).case
     placer = entry.method.build()
-    cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, lesson=before)
+    cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, policy=before)
     key = digest([VERSION, cell.settings])
     step = folder / f"{entry.method.placer}-{key[:16]}"
     on_file = _on_file(step, key)
     if on_file is not None:
         return on_file
-    begun = time.monotonic()
+    start_s = time.monotonic()
     grouping, problem = prepared(entry.method, placer, case, seed=0)
     if problem.policy is None:
         return None
@@ -90,19 +90,19 @@ def _step(
     problem = replace(problem, policy=replace(problem.policy, learned=learned, checkpointer=shelf))
     hook = partial(_hook, check)
     placer.place(problem, case.bind(grouping), budget, seed=0, progress=hook)
-    seconds = time.monotonic() - begun + (0.0 if before is None else before.seconds)
-    told = {"key": key, "placer": entry.method.placer, "params": registry.canonical(placer)}
-    write_json(step / TOLD, {**told, "instance": instance.name, "seconds": seconds})
+    seconds = time.monotonic() - start_s + (0.0 if before is None else before.seconds)
+    record = {"key": key, "placer": entry.method.placer, "params": registry.canonical(placer)}
+    write_json(step / RECORD, {**record, "instance": instance.name, "seconds": seconds})
     return _on_file(step, key)
 
 
-def _on_file(step: Path, key: str) -> Lesson | None:
-    """Return the lesson of a step that was finished."""
+def _on_file(step: Path, key: str) -> LearnedPolicy | None:
+    """Return the policy of a step that was finished."""
     try:
-        told: dict[str, Any] = payload.read_json(step / TOLD)
-        if told["key"] != key:
+        record: dict[str, Any] = payload.read_json(step / RECORD)
+        if record["key"] != key:
             return None
-        return Lesson(key, read_policy(step), told["seconds"], step)
+        return LearnedPolicy(key, read_policy(step), record["seconds"], step)
     except (OSError, ValueError, KeyError, PlacewrightError):  # absent or torn: it is learned from scratch
         return None
 

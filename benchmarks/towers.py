@@ -1,6 +1,6 @@
 """What exact methods find and prove on towers of branches, which look like the hardest of the published graphs.
 
-python -m benchmarks.exact [seconds of every method]
+python -m benchmarks.towers [seconds of every method]
 
 The published graphs themselves: `placewright bench exact --inputs DIR`.
 """
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.common import Figure, figure, say, timed
+from benchmarks.suites.exact import METHODS, ExactMethod
 from pipeline import registry
-from pipeline.bench.exact import METHODS, ExactMethod
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator, Subject

@@ -1,10 +1,4 @@
-"""The benchmark of exact placement: every method on every graph in the format of Tarnawski et al. that is given.
-
-Its cells run in this process, or in those of workers, which are this very module:
-
-in   {"path", "name", "evaluator", "method", "seconds"}: the fields of ExactCell
-out  {"row"}: the fields of ExactRow
-"""
+"""The benchmark of exact placement: every method on every graph in the format of Tarnawski et al. that is given."""
 
 from __future__ import annotations
 
@@ -15,17 +9,17 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.suites.intervals import comparison_over_graphs
 from pipeline.artifacts.declared import declared, placers_called
 from pipeline.artifacts.store import digest, file_digest, write_json
 from pipeline.artifacts.task import Progress
-from pipeline.bench.beside import answers_beside
 from pipeline.bench.cells import on_file
-from pipeline.bench.intervals import over_graphs
-from pipeline.bench.pages import pictures_of
+from pipeline.bench.running import answers_beside
+from pipeline.bench.suites import BenchRequest, TextTable
+from pipeline.bench.summary import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text, gap_text
 from pipeline.core.private import write_whole
-from pipeline.core.workers import serve
 from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
@@ -33,7 +27,8 @@ from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
 
 SCHEMA = "placewright.bench-exact/1"
-WORKER = "pipeline.bench.exact"  # the module whose processes run cells
+READS = frozenset({"seconds", "inputs"})
+FULL_S, QUICK_S = 60.0, 5.0  # seconds of a cell
 RESULTS, PAGE, CELLS = "results.json", "results.md", "cells"
 SCOTCH = "Scotch"  # the partitioner of the paper; METIS, which also cuts few bytes in equal parts, stands for it
 LATENCY = "latency"  # what the folder of a file is called that is meant for latency
@@ -114,7 +109,7 @@ class ExactRow(NamedTuple):
     failed: str = ""
 
 
-class _Record(NamedTuple):
+class _RowFile(NamedTuple):
     """The file of a cell's row. settings: of the cell, as they were before it was run."""
 
     path: Path
@@ -132,7 +127,7 @@ class _Record(NamedTuple):
         return row
 
 
-def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCell]:
+def list_cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCell]:
     """Return the cells of all graphs in a folder and those below.
 
     A file is placed for latency if a folder on its way says so, else for the largest load. methods: placers to leave
@@ -163,7 +158,9 @@ def cells(inputs: Path, methods: Sequence[str], seconds: float) -> list[ExactCel
     return asked
 
 
-def run(asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine | None = None) -> Iterator[ExactRow]:
+def run_cells(
+    asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine | None = None
+) -> Iterator[ExactRow]:
     """Yield the rows of cells: those that are in a folder, and the others, which are run and written there.
 
     fleet: whose workers run them, already entered; None for this process. The clock ends cells, so each has a machine
@@ -173,7 +170,7 @@ def run(asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine
         PlacewrightError: the folder cannot be written, or no worker could run a cell.
     """
     check_writable(out / CELLS / RESULTS)
-    records = {cell: _Record(cell.file(out / CELLS), cell.settings) for cell in asked}
+    records = {cell: _RowFile(cell.file(out / CELLS), cell.settings) for cell in asked}
     rows = {cell: record.read() for cell, record in records.items()}
     if fleet is not None:
         waiting = {cell: records[cell] for cell, row in rows.items() if row is None}
@@ -181,12 +178,12 @@ def run(asked: Sequence[ExactCell], out: Path, progress: Progress, fleet: Engine
     for cell, row in rows.items():
         if row is None:
             progress(f"{cell.name}: {cell.method.name}")
-            row = records[cell].write(answered(cell))
+            row = records[cell].write(search_cell(cell))
         yield row
 
 
 def _answered_beside(
-    records: Mapping[ExactCell, _Record], engine: Engine, progress: Progress
+    records: Mapping[ExactCell, _RowFile], engine: Engine, progress: Progress
 ) -> dict[ExactCell, ExactRow]:
     """Return the rows of cells that workers have run, each written to its record as it came."""
     by_name = {f"{cell.name}: {cell.method.name}": cell for cell in records}
@@ -194,7 +191,7 @@ def _answered_beside(
     commands = []
     for i, (name, cell) in enumerate(by_name.items()):
         path = str(cell.path.absolute())
-        document = {**asdict(cell), "path": path}
+        document = {"suite": "exact", "cell": {**asdict(cell), "path": path}}
         title = f"{name} ({i + 1} of {len(by_name)} cells)"
         commands.append(Command(name, title, document, fingerprint, alone=True, rank=i, files=(path,)))
     rows = {}
@@ -206,11 +203,12 @@ def _answered_beside(
 
 def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a cell, as a worker's process is asked for it."""
-    fields = {"path": Path(command["path"]), "method": ExactMethod(*command["method"])}
-    return {"row": answered(ExactCell(**{**command, **fields}))._asdict()}
+    cell = command["cell"]
+    fields = {"path": Path(cell["path"]), "method": ExactMethod(*cell["method"])}
+    return {"row": search_cell(ExactCell(**{**cell, **fields}))._asdict()}
 
 
-def answered(cell: ExactCell) -> ExactRow:
+def search_cell(cell: ExactCell) -> ExactRow:
     """Return what a method comes to; an error of its own is a row that says so."""
     scenario = Scenario(str(cell.path), evaluator=cell.evaluator, contiguity=cell.method.contiguity)
     first = (cell.name, cell.evaluator, cell.method.name)
@@ -223,26 +221,26 @@ def answered(cell: ExactCell) -> ExactRow:
     return ExactRow(*first, **{key: document[key] for key in kept}, memory_bytes=memory)  # type: ignore[literal-required]
 
 
-def write(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
+def write_results(rows: Sequence[ExactRow], out: Path) -> dict[str, Any]:
     """Write the rows of a benchmark as JSON, as a page and as pictures, and return the document."""
     document = {"schema": SCHEMA, "rows": [row._asdict() for row in rows]}
     write_json(out / RESULTS, document)
-    compared = comparisons(rows)
+    compared = drawn_comparisons(rows)
     write_comparisons(out, compared)
     pictures = pictures_of([(each.title, each.file) for each in compared])
-    write_whole(out / PAGE, "\n".join([page(rows), *pictures]).encode())
+    write_whole(out / PAGE, "\n".join([results_page(rows), *pictures]).encode())
     return document
 
 
-def page(rows: Sequence[ExactRow]) -> str:
+def results_page(rows: Sequence[ExactRow]) -> str:
     """Return the rows as one table in Markdown."""
     columns = ("graph", "objective", "method", "value ms", "bound ms", "gap", "s", "memory")
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    lines += [f"| {' | '.join((row.graph, row.evaluator, row.method, *figures(row)))} |" for row in rows]
+    lines += [f"| {' | '.join((row.graph, row.evaluator, row.method, *row_figures(row)))} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def comparisons(rows: Sequence[ExactRow]) -> list[DrawnComparison]:
+def drawn_comparisons(rows: Sequence[ExactRow]) -> list[DrawnComparison]:
     """Return how methods compare over graphs, for each objective."""
     drawn = []
     for evaluator in dict.fromkeys(row.evaluator for row in rows):
@@ -250,17 +248,17 @@ def comparisons(rows: Sequence[ExactRow]) -> list[DrawnComparison]:
         for row in rows:
             if row.evaluator == evaluator and row.value_s:
                 values.setdefault(row.method, {})[row.graph] = row.value_s
-        drawn.append(over_graphs(values, evaluator=evaluator))
+        drawn.append(comparison_over_graphs(values, evaluator=evaluator))
     return [each for each in drawn if each is not None]
 
 
-def figures(row: ExactRow) -> tuple[str, str, str, str, str]:
+def row_figures(row: ExactRow) -> list[str]:
     """Return value, bound, gap, seconds and memory as people read them."""
     if row.value_s is None:
-        return row.failed, "", "", "", ""
+        return [row.failed, "", "", "", ""]
     gap = "proven" if row.proven else f"{gap_text(row.gap)}"
     value, bound = f"{row.value_s * MS:.4f}", f"{row.lower_bound_s * MS:.4f}"
-    return value, bound, gap, f"{row.seconds:.1f}", bytes_text(row.memory_bytes)
+    return [value, bound, gap, f"{row.seconds:.1f}", bytes_text(row.memory_bytes)]
 
 
 def _is_graph(path: Path) -> bool:
@@ -272,5 +270,25 @@ def _is_graph(path: Path) -> bool:
         return False
 
 
-if __name__ == "__main__":
-    serve(answer)
+def run(asked: BenchRequest) -> dict[str, Any]:
+    """Run the suite.
+
+    Raises:
+        UsageError: there are no graphs.
+    """
+    if asked.options["inputs"] is None:
+        raise UsageError("The benchmark exact needs graphs.", "Give their folder with --inputs.")
+    seconds = asked.options["seconds"] or (QUICK_S if asked.options["quick"] else FULL_S)
+    cells = list_cells(asked.options["inputs"], asked.names("methods"), seconds)
+    with asked.open_workers() as (fleet, progress):
+        rows = list(run_cells(cells, asked.out, progress, fleet))
+    return write_results(rows, asked.out)
+
+
+def texts(document: Mapping[str, Any], out: Path) -> Iterator[str | TextTable]:
+    """Yield a table per graph."""
+    rows = [ExactRow(**row) for row in document["rows"]]
+    for name in dict.fromkeys(row.graph for row in rows):
+        mine = [[row.method, *row_figures(row)] for row in rows if row.graph == name]
+        yield TextTable(name, ["method", "value ms", "bound ms", "gap", "s", "memory"], mine)
+    yield f"Written to {out}: results.md, results.json and figures"
