@@ -17,7 +17,7 @@ from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.registry import build
 from policy.place.agent.hsdag import Hsdag
-from runtime.workloads.placeto import FAMILIES, split
+from runtime.zoo.workloads.placeto import FAMILIES, split
 
 BUDGETS = {"evaluations": Budget(EVALUATIONS), "seconds": Budget(seconds=3.0)}
 COLD: Mapping[str, Any] = {"warm": 0.0}

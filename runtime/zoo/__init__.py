@@ -16,20 +16,20 @@ from pipeline.shared.payload import whole_ir
 if TYPE_CHECKING:
     import openvino as ov
 
-# A name is either here or a graph's in runtime/workloads.
+# A name is either here or a graph's in runtime/zoo/workloads.
 TABLE = {
-    "bert-base": "runtime.zoo.bert_base:bert_base",
-    "bilstm-128": "runtime.zoo.recurrent:bilstm_128",
-    "bilstm-512": "runtime.zoo.recurrent:bilstm_512",
-    "ensemble": "runtime.zoo.ensembles:ensemble",
-    "four-towers": "runtime.zoo.recommenders:four_towers",
-    "gnmt-encoder": "runtime.zoo.recurrent:gnmt_encoder",
-    "inception-v3": "runtime.zoo.inception_v3:inception_v3",
-    "mixture-of-experts": "runtime.zoo.ensembles:mixture_of_experts",
-    "nasnet-cells": "runtime.zoo.searched:nasnet_cells",
-    "randwire": "runtime.zoo.searched:randwire",
-    "resnet50": "runtime.zoo.resnet50:resnet50",
-    "two-towers": "runtime.zoo.recommenders:two_towers",
+    "bert-base": "runtime.zoo.models.bert_base:bert_base",
+    "bilstm-128": "runtime.zoo.models.recurrent:bilstm_128",
+    "bilstm-512": "runtime.zoo.models.recurrent:bilstm_512",
+    "ensemble": "runtime.zoo.models.ensembles:ensemble",
+    "four-towers": "runtime.zoo.models.recommenders:four_towers",
+    "gnmt-encoder": "runtime.zoo.models.recurrent:gnmt_encoder",
+    "inception-v3": "runtime.zoo.models.inception_v3:inception_v3",
+    "mixture-of-experts": "runtime.zoo.models.ensembles:mixture_of_experts",
+    "nasnet-cells": "runtime.zoo.models.searched:nasnet_cells",
+    "randwire": "runtime.zoo.models.searched:randwire",
+    "resnet50": "runtime.zoo.models.resnet50:resnet50",
+    "two-towers": "runtime.zoo.models.recommenders:two_towers",
 }
 # Here and not in the modules of the networks, which load the runtime.
 DESCRIPTIONS = {

@@ -16,7 +16,8 @@ from coarsen.reading.read import read_model, to_graph
 from pipeline import registry
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract
-from runtime import workloads, zoo
+from runtime import zoo
+from runtime.zoo import workloads
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _problem(instance: LeagueInstance) -> Problem:
 def _giph(index: int, *, ordered: bool) -> Problem:
     from runtime.machines.costs import cost_table
     from runtime.machines.machine import Machine
-    from runtime.workloads.giph import instance
+    from runtime.zoo.workloads.giph import instance
 
     workload, topology = instance(index, seed=0)
     costs = cost_table(workload, Machine(topology, (None,) * topology.p))

@@ -179,7 +179,7 @@ _OWN_MACHINE = ("giph",)  # families whose instances bring their devices along
 
 def families() -> dict[str, GraphFamily]:
     """Return every family of the protocol by name."""
-    from runtime.workloads.placeto import FAMILIES, split
+    from runtime.zoo.workloads.placeto import FAMILIES, split
 
     known_families = {}
     for name in FAMILIES:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Literal
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, NetworkOptions, require
-from runtime.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
+from runtime.zoo.workloads.builder import USUAL, NetworkOptions, require
+from runtime.zoo.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
 
 
 def rnnlm(

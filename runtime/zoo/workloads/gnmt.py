@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
-from runtime.workloads.recurrent import GLUE, LstmCell, Projection, embeddings, lstm, total_loss
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions, require
+from runtime.zoo.workloads.recurrent import GLUE, LstmCell, Projection, embeddings, lstm, total_loss
 
 
 def gnmt(

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import (
+from runtime.zoo.models.layers import (
     Node,
     Pair,
     RandomWeights,

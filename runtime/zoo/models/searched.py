@@ -13,9 +13,9 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.workloads.nasnet import NORMAL
-from runtime.workloads.random_graphs import watts_strogatz
-from runtime.zoo.layers import Node, RandomWeights, average_pool, flat_mean, model, parameter, relu
+from runtime.zoo.models.layers import Node, RandomWeights, average_pool, flat_mean, model, parameter, relu
+from runtime.zoo.workloads.nasnet import NORMAL
+from runtime.zoo.workloads.random_graphs import watts_strogatz
 
 SIDE, STEM, CLASSES = 56, 32, 100
 CELLS, FILTERS = 3, 64

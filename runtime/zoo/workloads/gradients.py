@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runtime.workloads.record import Record, Shape
+from runtime.zoo.workloads.record import Record, Shape
 
 RESIDENT: Mapping[str, int] = {"sgd": 3, "adam": 7}  # bytes per byte of a parameter, itself included
 UPDATE_FLOPS: Mapping[str, int] = {"sgd": 2, "adam": 10}  # per parameter

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, RandomWeights, flat_mean, integers, model, parameter, relu
+from runtime.zoo.models.layers import Node, RandomWeights, flat_mean, integers, model, parameter, relu
 
 SIDE, CLASSES = 64, 100
 MEMBERS = ("red", "green", "blue", "grey")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.tiles import Blocks, Program, Tile, TileMachine
+from runtime.zoo.workloads.tiles import Blocks, Program, Tile, TileMachine
 
 HALVES = (2, 2)
 QUARTERS = (4, 4)

@@ -18,9 +18,9 @@ import numpy as np
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload
-from runtime.workloads.builder import Builder
-from runtime.workloads.gnmt import Attention
-from runtime.workloads.recurrent import LstmCell
+from runtime.zoo.workloads.builder import Builder
+from runtime.zoo.workloads.gnmt import Attention
+from runtime.zoo.workloads.recurrent import LstmCell
 
 GRAPHS = 32
 SPLIT = (16, 4, 12)

@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, RandomWeights, flat_mean, max_pool, model, parameter, relu
+from runtime.zoo.models.layers import Node, RandomWeights, flat_mean, max_pool, model, parameter, relu
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first block
 EXPANSION = 4

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, RandomWeights, integers, model, parameter
+from runtime.zoo.models.layers import Node, RandomWeights, integers, model, parameter
 
 STEPS = 32
 STACKED = 2  # layers of the stacks

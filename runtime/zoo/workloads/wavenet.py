@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions, require
 
 LEVELS = 256  # values of a sample
 

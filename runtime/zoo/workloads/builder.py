@@ -19,8 +19,8 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads import gradients as reverse
-from runtime.workloads.record import AUXILIARY, Record, Shape
+from runtime.zoo.workloads import gradients as reverse
+from runtime.zoo.workloads.record import AUXILIARY, Record, Shape
 
 __all__ = [
     "AUXILIARY",

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import GLUE, Builder, NetworkOptions
-from runtime.workloads.cells import Cell, Operation, average, convolved, identity, maximum, output
-from runtime.workloads.cnn import COLUMN, ROW, SQUARE, Window, classified, normalised
+from runtime.zoo.workloads.builder import GLUE, Builder, NetworkOptions
+from runtime.zoo.workloads.cells import Cell, Operation, average, convolved, identity, maximum, output
+from runtime.zoo.workloads.cnn import COLUMN, ROW, SQUARE, Window, classified, normalised
 
 _RECIPE = NetworkOptions()
 

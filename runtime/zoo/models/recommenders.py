@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.layers import Node, RandomWeights, integers, model, parameter, relu
+from runtime.zoo.models.layers import Node, RandomWeights, integers, model, parameter, relu
 
 BATCH = 32
 DENSE = 256  # numbers that describe a side

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import Builder, NetworkOptions
-from runtime.workloads.cells import Cell, Operation, average, identity, maximum, output
-from runtime.workloads.cnn import SQUARE, classified, normalised, rectified
+from runtime.zoo.workloads.builder import Builder, NetworkOptions
+from runtime.zoo.workloads.cells import Cell, Operation, average, identity, maximum, output
+from runtime.zoo.workloads.cnn import SQUARE, classified, normalised, rectified
 
 _RECIPE = NetworkOptions()
 

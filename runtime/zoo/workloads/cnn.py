@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import GLUE, Builder, NetworkOptions
+from runtime.zoo.workloads.builder import GLUE, Builder, NetworkOptions
 
 _RECIPE = NetworkOptions()
 CLASSES = 1000

@@ -9,8 +9,8 @@ steps of the decoder follow those of the encoder.
 from __future__ import annotations
 
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
-from runtime.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions, require
+from runtime.zoo.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
 
 
 def nmt(

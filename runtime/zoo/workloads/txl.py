@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import USUAL, Builder, NetworkOptions, require
-from runtime.workloads.recurrent import Projection, embeddings, total_loss
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions, require
+from runtime.zoo.workloads.recurrent import Projection, embeddings, total_loss
 
 HEAD = 50  # numbers per attention head
 

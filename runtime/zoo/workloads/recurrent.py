@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.workloads.builder import Builder
+from runtime.zoo.workloads.builder import Builder
 
 # Auxiliary operations per operation of a type, such that RNNLM and GNMT have as many operations in all as published.
 GLUE: Mapping[str, int] = {

@@ -10,7 +10,7 @@ import math
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.workloads.builder import Builder, NetworkOptions
+from runtime.zoo.workloads.builder import Builder, NetworkOptions
 
 _RECIPE = NetworkOptions()
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from runtime.workloads.builder import Builder
-from runtime.workloads.cnn import POINT, Window, normalised, rectified
+from runtime.zoo.workloads.builder import Builder
+from runtime.zoo.workloads.cnn import POINT, Window, normalised, rectified
 
 Operation = Callable[[Builder, int, int], int]
 """Returns an operation's output, given a builder, a tensor and a stride."""
