@@ -14,9 +14,11 @@ import openvino as ov
 from openvino import opset13 as op
 
 from runtime.zoo.models.layers import Node, RandomWeights, integers, model, parameter
+from runtime.zoo.workloads.transformer import POSITIONS, SEGMENTS, VOCABULARY
 
+# Not made from the same description as the graph `bert-base-training`: that reproduces the operations of TensorFlow's
+# training step (dropout, gradients, a classifier; no scaling of the scores), this one those of an exporter's inference.
 LAYERS, WIDTH, HEADS, INNER = 12, 768, 12, 3072
-WORDS, POSITIONS, SEGMENTS = 30522, 512, 2
 TOKENS = 32
 MASKED = -10000.0  # added to the score of a token that is not to be seen; fits fp16
 
@@ -45,7 +47,7 @@ def _embeddings(weights: RandomWeights, words: Node, segments: Node) -> Node:
     """Return the normalised sum of word, position and segment embeddings, [1, 32, 768]."""
     name = "embeddings"
     x = op.add(
-        _lookup(weights, words, WORDS, f"{name}.word_embeddings"),
+        _lookup(weights, words, VOCABULARY, f"{name}.word_embeddings"),
         _lookup(weights, segments, SEGMENTS, f"{name}.token_type_embeddings"),
         name=f"{name}.add_token_type",
     )

@@ -41,6 +41,11 @@ def integers(values: Sequence[int] | int, name: str) -> Node:
     return op.constant(np.array(values, np.int64), name=name)
 
 
+def channels_of(x: Node) -> int:
+    """Return the channels of x [b, channels, ...]."""
+    return int(x.shape[1])
+
+
 def relu(x: Node, name: str) -> Node:
     """Return max(x, 0)."""
     return op.relu(x, name=name)

@@ -58,6 +58,7 @@ def gnmt_encoder(seed: int) -> ov.Model:
 
     Source: Wu et al., Google's Neural Machine Translation System, 2016, sections 3.1 to 3.3; widths are freely chosen.
     """
+    # Not made from the graph `gnmt2`, which unrolls every cell as TensorFlow does: here a layer is one operation.
     layers = _Layers(RandomWeights(np.random.default_rng(seed)))
     tokens = parameter("tokens", (1, STEPS), ov.Type.i64)
     table = layers.weights.normal((VOCABULARY, WIDTH), "embedding.weight", std=1.0)

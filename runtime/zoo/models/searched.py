@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.models.layers import Node, RandomWeights, average_pool, flat_mean, model, parameter, relu
+from runtime.zoo.models.layers import Node, RandomWeights, average_pool, channels_of, flat_mean, model, parameter, relu
 from runtime.zoo.workloads.nasnet import NORMAL
 from runtime.zoo.workloads.random_graphs import watts_strogatz
 
@@ -53,12 +53,8 @@ def _stem(weights: RandomWeights, image: Node) -> tuple[Node, Node]:
 
 def _head(weights: RandomWeights, x: Node) -> Node:
     """Return the logits, [1, 100]."""
-    channels = _channels(x)
+    channels = channels_of(x)
     return weights.linear(flat_mean(x, channels, "head.pool"), (channels, CLASSES), "head.fc")
-
-
-def _channels(x: Node) -> int:
-    return int(x.get_output_shape(0)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class _Blocks:
 
     def _fitted(self, x: Node, name: str) -> Node:
         """Return x rectified and projected to the channels of a state."""
-        return self.weights.convolution(relu(x, f"{name}.relu"), (_channels(x), FILTERS), name)
+        return self.weights.convolution(relu(x, f"{name}.relu"), (channels_of(x), FILTERS), name)
 
     def _operation(self, kind: str, x: Node, name: str) -> Node:
         """Return an operation of a cell; NASNet's separable convolution is two of them, one on the other."""
@@ -93,8 +89,10 @@ class _Blocks:
 
     def separable(self, x: Node, after: int, name: str, *, size: int = 3, stride: int = 1) -> Node:
         """Return x rectified, convolved channel by channel, then projected."""
-        y = self.weights.depthwise(relu(x, f"{name}.relu"), _channels(x), f"{name}.depthwise", size=size, stride=stride)
-        return self.weights.convolution(y, (_channels(x), after), f"{name}.pointwise")
+        y = self.weights.depthwise(
+            relu(x, f"{name}.relu"), channels_of(x), f"{name}.depthwise", size=size, stride=stride
+        )
+        return self.weights.convolution(y, (channels_of(x), after), f"{name}.pointwise")
 
     def wired(self, x: Node, channels: int, wiring: int, name: str) -> Node:
         """Return the mean of a random graph's last nodes; its first ones halve the size of x.

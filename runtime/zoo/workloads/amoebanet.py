@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.zoo.workloads.builder import GLUE, Builder, NetworkOptions
+from runtime.zoo.networks import COLUMN, ROW, SQUARE, Window
+from runtime.zoo.workloads.builder import GLUE, USUAL, Builder, NetworkOptions
 from runtime.zoo.workloads.cells import Cell, Operation, average, convolved, identity, maximum, output
-from runtime.zoo.workloads.cnn import COLUMN, ROW, SQUARE, Window, classified, normalised
-
-_RECIPE = NetworkOptions()
+from runtime.zoo.workloads.cnn import classified, normalised
 
 NORMAL = Cell(
     (
@@ -42,7 +41,7 @@ REDUCTION = Cell(
 TF_GLUE: Mapping[str, int] = {**GLUE, "BatchNorm": 1, "BatchNormGrad": 1}  # fused normalisation: its constants
 
 
-def amoebanet(*, batch: int = 64, layers: int = 18, filters: int = 128, recipe: NetworkOptions = _RECIPE) -> Workload:
+def amoebanet(*, batch: int = 64, layers: int = 18, filters: int = 128, recipe: NetworkOptions = USUAL) -> Workload:
     """Return AmoebaNet-D with `layers` normal cells for images of 224 x 224: a training step or the probabilities.
 
     filters: the channels of a state in the first normal cells, rounded down to a multiple of 4.

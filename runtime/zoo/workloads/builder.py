@@ -20,20 +20,7 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
 from runtime.zoo.workloads import gradients as reverse
-from runtime.zoo.workloads.record import AUXILIARY, Record, Shape
-
-__all__ = [
-    "AUXILIARY",
-    "GLUE",
-    "USUAL",
-    "Builder",
-    "Fidelity",
-    "Gradients",
-    "NetworkOptions",
-    "Optimizer",
-    "Shape",
-    "require",
-]
+from runtime.zoo.workloads.record import Record, Shape
 
 Fidelity = Literal["core", "tf", "fused"]
 Optimizer = Literal["sgd", "adam"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from runtime.zoo.networks import POINT, Window
 from runtime.zoo.workloads.builder import Builder
-from runtime.zoo.workloads.cnn import POINT, Window, normalised, rectified
+from runtime.zoo.workloads.cnn import normalised, rectified
 
 Operation = Callable[[Builder, int, int], int]
 """Returns an operation's output, given a builder, a tensor and a stride."""

@@ -1,21 +1,15 @@
-"""Inception-v3 and ResNet-50 for ImageNet.
-
-Source: Szegedy, Vanhoucke, Ioffe, Shlens and Wojna, Rethinking the Inception Architecture for Computer Vision, CVPR
-2016, figures 5 to 7, without the auxiliary head; He, Zhang, Ren and Sun, Deep Residual Learning for Image
-Recognition, CVPR 2016, table 1, with the stride in the 3 x 3 convolution.
-"""
+"""Inception-v3 and ResNet-50 as graphs, and the layers that other networks of images share with them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pipeline.core.workload import Workload
-from runtime.zoo.workloads.builder import GLUE, Builder, NetworkOptions
+from runtime.zoo.networks import CLASSES, INPUT, POINT, NetworkBlock, Window, inception_v3_blocks, resnet50_blocks
+from runtime.zoo.workloads.builder import GLUE, USUAL, Builder, NetworkOptions
 
-_RECIPE = NetworkOptions()
-CLASSES = 1000
 FUSED_FLOPS = 5  # per number that a fused convolution puts out: normalisation 4, rectification 1
 
 # TensorFlow 1 without fused batch normalisation: 15 nodes of its own, 22 for the moving averages of mean and variance,
@@ -31,45 +25,54 @@ UNFUSED: Mapping[str, int] = {
     "ApplySGD": 4,
 }
 
-Window = tuple[int, int]
 Padding = Literal["same", "valid"]
-Step = tuple[int, Window]  # filters and window of a convolution that keeps the size
-
-POINT, SQUARE, ROW, COLUMN = (1, 1), (3, 3), (1, 7), (7, 1)
 
 
-def inception_v3(*, batch: int = 32, recipe: NetworkOptions = _RECIPE) -> Workload:
+def inception_v3(*, batch: int = 32, recipe: NetworkOptions = USUAL) -> Workload:
     """Return Inception-v3 for images of 299 x 299: a training step, or the class probabilities."""
     b = recipe.builder(UNFUSED)
-    x = b.placeholder((batch, 299, 299, 3), name="images")
-    with b.at("stem", layer=0):
-        x = _convolved(b, x, 32, SQUARE, stride=2, padding="valid")
-        x = _convolved(b, x, 32, SQUARE, padding="valid")
-        x = _convolved(b, x, 64, SQUARE)
-        x = b.pool("MaxPool", x, 3, 2, padding="valid")
-        x = _convolved(b, _convolved(b, x, 80), 192, SQUARE, padding="valid")
-        x = b.pool("MaxPool", x, 3, 2, padding="valid")
-    for i, (kind, width) in enumerate(_MIXED):
-        with b.at(f"mixed{i}", layer=i + 1):
-            x = b.concat(_BLOCKS[kind](b, x, width))
-    with b.at("head", layer=len(_MIXED) + 1):
-        return classified(b, x, recipe)
+    images = b.placeholder((batch, 299, 299, 3), name="images")
+    return _network(b, images, inception_v3_blocks(), recipe)
 
 
-def resnet50(*, batch: int = 32, recipe: NetworkOptions = _RECIPE) -> Workload:
+def resnet50(*, batch: int = 32, recipe: NetworkOptions = USUAL) -> Workload:
     """Return ResNet-50 for images of 224 x 224: a training step, or the class probabilities."""
     b = recipe.builder()
     with b.at("stem", layer=0):
-        x = b.placeholder((batch, 224, 224, 3), name="images")
-        x = b.pool("MaxPool", _convolved(b, x, 64, (7, 7), stride=2), 3, 2)
+        images = b.placeholder((batch, 224, 224, 3), name="images")
+    return _network(b, images, resnet50_blocks(), recipe)
+
+
+def _network(b: Builder, x: int, blocks: Iterable[NetworkBlock], recipe: NetworkOptions) -> Workload:
+    """Return the network of blocks over images x, with its classifier."""
     layer = 0
-    for stage, (units, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
-        for unit in range(units):
-            layer += 1
-            with b.at(f"stage{stage}/unit{unit}", layer=layer):
-                x = _residual(b, x, width, stride=2 if stage and not unit else 1)
+    for layer, block in enumerate(blocks):
+        with b.at(block.scope, layer=layer):
+            x = _block_output(b, x, block)
     with b.at("head", layer=layer + 1):
         return classified(b, x, recipe)
+
+
+def _block_output(b: Builder, x: int, block: NetworkBlock) -> int:
+    """Return the output of a block; joins of joins are one operation."""
+    made = {INPUT: [x]}
+    for layer in block.layers:
+        read = [tensor for name in layer.of for tensor in made[name]]
+        padding: Padding = "same" if layer.same else "valid"
+        if layer.kind == "join":
+            made[layer.name] = read
+            continue
+        if layer.kind == "conv":
+            y = normalised(b, read[0], layer.filters, layer.window, stride=layer.stride, padding=padding)
+            y = rectified(b, y) if layer.relu else y
+        elif layer.kind == "add":
+            y = b.elementwise("Relu", b.elementwise("Add", *read))
+        else:
+            pool: Literal["MaxPool", "AvgPool"] = "MaxPool" if layer.kind == "max" else "AvgPool"
+            y = b.pool(pool, read[0], layer.window, layer.stride, padding=padding)
+        made[layer.name] = [y]
+    outputs = made[block.layers[-1].name]
+    return b.concat(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def classified(b: Builder, x: int, recipe: NetworkOptions) -> Workload:
@@ -103,95 +106,3 @@ def _fused(b: Builder, x: int, filters: int, window: Window, *, stride: int, pad
     weights = b.variable((window[0] * window[1] * channels + 2, filters), name="weights")  # scale and shift included
     flops = math.prod(shape) * (2.0 * math.prod(window) * channels + FUSED_FLOPS)
     return b.fused("Conv", (x, weights), (shape,), flops=flops)[0]
-
-
-def _convolved(
-    b: Builder, x: int, filters: int, window: Window = POINT, *, stride: int = 1, padding: Padding = "same"
-) -> int:
-    """Return a convolution, batch-normalised and rectified."""
-    return rectified(b, normalised(b, x, filters, window, stride=stride, padding=padding))
-
-
-def _chain(b: Builder, x: int, *steps: Step) -> int:
-    """Return convolutions one after the other."""
-    for filters, window in steps:
-        x = _convolved(b, x, filters, window)
-    return x
-
-
-def _halved(b: Builder, x: int, filters: int) -> int:
-    """Return a 3 x 3 convolution that halves the size."""
-    return _convolved(b, x, filters, SQUARE, stride=2, padding="valid")
-
-
-def _pooled(b: Builder, x: int, filters: int) -> int:
-    """Return the branch of average pooling and a 1 x 1 convolution."""
-    return _convolved(b, b.pool("AvgPool", x, 3), filters)
-
-
-def _block_a(b: Builder, x: int, width: int) -> Sequence[int]:
-    """Return the branches of figure 5; width: of the pooled one."""
-    return (
-        _convolved(b, x, 64),
-        _chain(b, x, (48, POINT), (64, (5, 5))),
-        _chain(b, x, (64, POINT), (96, SQUARE), (96, SQUARE)),
-        _pooled(b, x, width),
-    )
-
-
-def _reduction_a(b: Builder, x: int, width: int) -> Sequence[int]:
-    """Return the branches that halve 35 x 35."""
-    double = _chain(b, x, (64, POINT), (96, SQUARE))
-    return _halved(b, x, width), _halved(b, double, 96), b.pool("MaxPool", x, 3, 2, padding="valid")
-
-
-def _block_b(b: Builder, x: int, width: int) -> Sequence[int]:
-    """Return the branches of figure 6, with 7 x 7 split into rows and columns; width: of the inner convolutions."""
-    return (
-        _convolved(b, x, 192),
-        _chain(b, x, (width, POINT), (width, ROW), (192, COLUMN)),
-        _chain(b, x, (width, POINT), (width, COLUMN), (width, ROW), (width, COLUMN), (192, ROW)),
-        _pooled(b, x, 192),
-    )
-
-
-def _reduction_b(b: Builder, x: int, width: int) -> Sequence[int]:
-    """Return the branches that halve 17 x 17."""
-    long = _chain(b, x, (width, POINT), (width, ROW), (width, COLUMN))
-    return (
-        _halved(b, _convolved(b, x, width), 320),
-        _halved(b, long, width),
-        b.pool("MaxPool", x, 3, 2, padding="valid"),
-    )
-
-
-def _block_c(b: Builder, x: int, width: int) -> Sequence[int]:
-    """Return the branches of figure 7, of which two end in a row and a column side by side; width: of those."""
-    single, double = _convolved(b, x, width), _chain(b, x, (448, POINT), (width, SQUARE))
-    forks = [_convolved(b, y, width, window) for y in (single, double) for window in ((1, 3), (3, 1))]
-    return (_convolved(b, x, 320), *forks, _pooled(b, x, 192))
-
-
-_BLOCKS = {"a": _block_a, "a/2": _reduction_a, "b": _block_b, "b/2": _reduction_b, "c": _block_c}
-_MIXED = (
-    ("a", 32),
-    ("a", 64),
-    ("a", 64),
-    ("a/2", 384),
-    ("b", 128),
-    ("b", 160),
-    ("b", 160),
-    ("b", 192),
-    ("b/2", 192),
-    ("c", 384),
-    ("c", 384),
-)
-
-
-def _residual(b: Builder, x: int, width: int, *, stride: int) -> int:
-    """Return a bottleneck of 1 x 1, 3 x 3 and 1 x 1 convolutions, added to x or to a projection of it."""
-    kept = x
-    if stride > 1 or b.shape(x)[-1] != 4 * width:
-        kept = normalised(b, x, 4 * width, stride=stride)
-    y = _convolved(b, _convolved(b, x, width), width, SQUARE, stride=stride)
-    return b.elementwise("Relu", b.elementwise("Add", normalised(b, y, 4 * width), kept))

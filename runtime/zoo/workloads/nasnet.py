@@ -10,11 +10,10 @@ from collections.abc import Mapping
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.zoo.workloads.builder import Builder, NetworkOptions
+from runtime.zoo.networks import SQUARE
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions
 from runtime.zoo.workloads.cells import Cell, Operation, average, identity, maximum, output
-from runtime.zoo.workloads.cnn import SQUARE, classified, normalised, rectified
-
-_RECIPE = NetworkOptions()
+from runtime.zoo.workloads.cnn import classified, normalised, rectified
 
 NORMAL = Cell(
     (
@@ -46,7 +45,7 @@ def nasnet(
     filters: int = 44,
     stem: int = 32,
     image: int = 224,
-    recipe: NetworkOptions = _RECIPE,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return NASNet-A of 3 x `cells` normal cells: a training step, or the class probabilities.
 

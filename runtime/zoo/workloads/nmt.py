@@ -9,8 +9,8 @@ steps of the decoder follow those of the encoder.
 from __future__ import annotations
 
 from pipeline.core.workload import Workload
-from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions, require
-from runtime.zoo.workloads.recurrent import GLUE, Projection, embeddings, lstm, total_loss
+from runtime.zoo.workloads.builder import USUAL, NetworkOptions, require
+from runtime.zoo.workloads.recurrent import GLUE, Projection, dot_attention, embeddings, lstm, total_loss
 
 
 def nmt(
@@ -40,16 +40,9 @@ def nmt(
     losses = []
     for t, h in enumerate(y):
         with b.at(f"attention/t{t}", layer=layers, step=steps + t):
-            top = b.elementwise("Tanh", b.matmul(b.concat((_context(b, h, memory), h)), combine))
+            top = b.elementwise("Tanh", b.matmul(b.concat((dot_attention(b, h, memory), h)), combine))
         with b.at(f"softmax/t{t}", layer=layers + 1, step=steps + t):
             losses.append(projection.loss(b, top))
     with b.at("softmax", layer=layers + 1, step=2 * steps - 1):
         loss = total_loss(b, losses)
     return recipe.finish(b, loss)
-
-
-def _context(b: Builder, h: int, memory: int) -> int:
-    """Return the mean of memory [batch, source, hidden], weighted by its agreement with h [batch, hidden]."""
-    rows, hidden = b.shape(h)
-    scores = b.matmul(b.reshape(h, (rows, 1, hidden)), memory, transpose=True)
-    return b.reshape(b.matmul(b.softmax(scores), memory), (rows, hidden))

@@ -20,13 +20,14 @@ from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload
 from runtime.zoo.workloads.builder import Builder
 from runtime.zoo.workloads.gnmt import Attention
-from runtime.zoo.workloads.recurrent import LstmCell
+from runtime.zoo.workloads.nasnet import OPERATIONS
+from runtime.zoo.workloads.recurrent import dot_attention, lstm
 
 GRAPHS = 32
 SPLIT = (16, 4, 12)
 FAMILIES = ("nas-cnn", "nas-rnn", "nas-nmt")
 
-CNN_OPS = ("sep3", "sep5", "AvgPool", "MaxPool", "identity")
+CNN_OPS = ("separable3", "separable5", "average", "maximum", "identity")
 ACTIVATIONS = ("Tanh", "Relu", "Sigmoid", "identity")
 
 
@@ -139,13 +140,13 @@ def nas_nmt(
     y = _embedded(b, "embed/target", (batch, guesses, hidden), vocabulary)
     states = []
     for i in range(depth):
-        x, state = _unrolled(b, f"encoder{i}", x, hidden, layer=i + 1)
+        x, state = lstm(b, f"encoder{i}", x, hidden, layer=i + 1)
         states.append(state)
         if i == 0 and both_ways:
-            x, _ = _unrolled(b, "encoder0b", x[::-1], hidden, layer=1)
+            x, _ = lstm(b, "encoder0b", x[::-1], hidden, layer=1)
             x = x[::-1]
     for i, state in enumerate(states):
-        y, _ = _unrolled(b, f"decoder{i}", y, hidden, layer=depth + i + 1, state=state)
+        y, _ = lstm(b, f"decoder{i}", y, hidden, layer=depth + i + 1, state=state)
     if attention != "none":
         y = _attended(b, x, y, layer=2 * depth + 1, additive=attention == "additive")
     with b.at("softmax", layer=2 * depth + 2):
@@ -202,26 +203,13 @@ def _cell_of(b: Builder, design: list[CellNode], inputs: tuple[int, int], filter
     for i, choice in enumerate(design):
         first, second = (values[j] for j in choice.inputs)
         with b.at(f"n{i}a"):
-            first = _cnn_op(b, choice.ops[0], first)
+            first = OPERATIONS[choice.ops[0]](b, first, 1)
         # The sum belongs to the second operation, unless that is none.
         with b.at(f"n{i}a" if choice.ops[1] == "identity" else f"n{i}b"):
-            values.append(b.elementwise("Add", first, _cnn_op(b, choice.ops[1], second)))
+            values.append(b.elementwise("Add", first, OPERATIONS[choice.ops[1]](b, second, 1)))
     used = {j for choice in design for j in choice.inputs}
     with b.at("out"):
         return b.concat([values[i] for i in range(2, len(values)) if i not in used])
-
-
-def _cnn_op(b: Builder, op: str, x: int) -> int:
-    """Return one operation of the search space applied to x."""
-    if op == "identity":
-        return x
-    if op in ("AvgPool", "MaxPool"):
-        return b.pool("AvgPool" if op == "AvgPool" else "MaxPool", x, 3)
-    channels = b.shape(x)[-1]
-    for _ in range(2):
-        depthwise = b.conv(b.elementwise("Relu", x), channels, int(op[-1]), groups=channels)
-        x = b.batch_norm(b.conv(depthwise, channels, 1))
-    return x
 
 
 def _embedded(b: Builder, scope: str, shape: tuple[int, int, int], vocabulary: int) -> list[int]:
@@ -245,27 +233,9 @@ def _highway(b: Builder, old: int, read: int, weights: int, activation: str) -> 
     return b.elementwise("Add", old, change)
 
 
-def _unrolled(
-    b: Builder, name: str, inputs: Sequence[int], hidden: int, *, layer: int, state: tuple[int, int] | None = None
-) -> tuple[list[int], tuple[int, int]]:
-    """Return the outputs of an LSTM layer over all time steps, and its last state."""
-    with b.at(name, layer=layer):
-        rows, width = b.shape(inputs[0])
-        cell = LstmCell.of(b, width, hidden)
-        if state is None:
-            zeros = b.placeholder((rows, hidden), name="zeros")
-            state = zeros, zeros
-        outputs = []
-        for t, x in enumerate(inputs):
-            with b.at(f"t{t}", step=t):
-                state = cell.step(b, x, state)
-                outputs.append(state[0])
-    return outputs, state
-
-
 def _attended(b: Builder, read: Sequence[int], states: Sequence[int], *, layer: int, additive: bool) -> list[int]:
     """Return the decoder's states, each mixed with what it attends to of the encoder's outputs."""
-    rows, hidden = b.shape(read[0])
+    hidden = b.shape(read[0])[1]
     with b.at("combine", layer=layer):
         combine = b.variable((2 * hidden, hidden))
     if additive:
@@ -276,11 +246,6 @@ def _attended(b: Builder, read: Sequence[int], states: Sequence[int], *, layer: 
     mixed = []
     for t, h in enumerate(states):
         with b.at(f"attention/t{t}", layer=layer, step=t):
-            context = attention.step(b, h) if additive else _dot(b, b.reshape(h, (rows, 1, hidden)), memory)
-            mixed.append(b.elementwise("Tanh", b.matmul(b.concat((b.reshape(context, (rows, hidden)), h)), combine)))
+            context = attention.step(b, h) if additive else dot_attention(b, h, memory)
+            mixed.append(b.elementwise("Tanh", b.matmul(b.concat((context, h)), combine)))
     return mixed
-
-
-def _dot(b: Builder, query: int, memory: int) -> int:
-    """Return the mean of memory [batch, steps, h], weighted by its likeness to query [batch, 1, h]."""
-    return b.matmul(b.softmax(b.matmul(query, memory, transpose=True)), memory)

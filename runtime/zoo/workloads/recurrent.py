@@ -124,6 +124,13 @@ def embeddings(
     return outputs
 
 
+def dot_attention(b: Builder, h: int, memory: int) -> int:
+    """Return the mean of memory [batch, source, hidden], weighted by its agreement with h [batch, hidden]."""
+    rows, hidden = b.shape(h)
+    scores = b.matmul(b.reshape(h, (rows, 1, hidden)), memory, transpose=True)
+    return b.reshape(b.matmul(b.softmax(scores), memory), (rows, hidden))
+
+
 def total_loss(b: Builder, losses: Sequence[int]) -> int:
     """Return the mean loss of all time steps."""
     return b.reduce("Mean", b.elementwise("AddN", *losses) if len(losses) > 1 else losses[0])

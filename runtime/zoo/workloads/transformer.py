@@ -10,9 +10,8 @@ import math
 
 from pipeline.core.errors import UsageError
 from pipeline.core.workload import Workload
-from runtime.zoo.workloads.builder import Builder, NetworkOptions
+from runtime.zoo.workloads.builder import USUAL, Builder, NetworkOptions
 
-_RECIPE = NetworkOptions()
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2
 CLASSES = 2
 SLACK = 1.25  # how many more tokens an expert has room for than an even share
@@ -25,7 +24,7 @@ def bert(
     layers: int = 12,
     hidden: int = 768,
     heads: int = 12,
-    recipe: NetworkOptions = _RECIPE,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return a BERT that classifies sequences: a training step, or the class probabilities."""
     _check_heads(hidden, heads)
@@ -62,7 +61,7 @@ def moe_block(
     heads: int = 16,
     experts: int = 8,
     blocks: int = 1,
-    recipe: NetworkOptions = _RECIPE,
+    recipe: NetworkOptions = USUAL,
 ) -> Workload:
     """Return Transformer blocks of attention and a mixture of experts, of which each token takes the best two.
 
