@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # name -> module, which is a `Suite`
 SUITES = {
     "hsdag": "benchmarks.suites.hsdag.run",
-    "league": "pipeline.bench.league.run",
+    "league": "pipeline.bench.league.suite",
     "exact": "benchmarks.suites.exact",
 }
 HOME = Path(__file__).absolute().parent.parent.parent

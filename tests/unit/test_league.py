@@ -16,9 +16,9 @@ import pipeline.bench.running
 from pipeline import registry
 from pipeline.bench.cells import run_cell
 from pipeline.bench.league import policies as learning
-from pipeline.bench.league.arena import arena, costs_of, within
-from pipeline.bench.league.disturbed import rerun, with_noise
-from pipeline.bench.league.entries import entries
+from pipeline.bench.league.arena import load_arena, with_memory_share
+from pipeline.bench.league.disturbed import costs_of, rerun, with_noise
+from pipeline.bench.league.entries import list_entries
 from pipeline.bench.league.pages import league_page, league_sentences, write_pages
 from pipeline.bench.league.protocol import (
     FULL,
@@ -36,14 +36,14 @@ from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
     Baselines,
     BesideControl,
-    anytime,
-    at,
     beside_controls,
     break_even,
     by_instance,
     is_disturbed,
+    rank_placers,
+    ratios_after,
     seconds_to,
-    standings,
+    value_after,
 )
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
@@ -199,7 +199,7 @@ def pupil(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, pupil: None) -> None:
-    found, left_out = entries()
+    found, left_out = list_entries()
     assert left_out == []
     by_name = {entry.name: entry for entry in found}
     assert {e.method.placer for e in found} == set(registry.table("place"))
@@ -216,12 +216,12 @@ def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, 
 def test_a_placer_whose_package_is_missing_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"random": registry.table("place")["random"], "odd": "no_such_package.odd:Odd"}
     monkeypatch.setattr(registry, "table", lambda _: table)
-    found, left_out = entries()
+    found, left_out = list_entries()
     assert [e.name for e in found] == ["random"]
     assert len(left_out) == 1
     assert "no_such_package" in left_out[0]
     with pytest.raises(PlacewrightError, match="no_such_package"):
-        entries(["odd"])
+        list_entries(["odd"])
 
 
 # Statistics, by hand
@@ -271,7 +271,7 @@ def test_standings_are_those_computed_by_hand() -> None:
     baselines = Baselines.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
     assert baselines.best == {"a1": 3.0, "b1": 4.0}
     assert baselines.rule == {"a1": 6.0, "b1": 4.0}
-    heft, quick, single = standings(RECORDS, baselines)
+    heft, quick, single = rank_placers(RECORDS, baselines)
     assert (heft.placer, quick.placer, single.placer) == ("heft", "quick", "single")
     assert quick.ratio is not None
     assert heft.ratio is not None
@@ -313,26 +313,26 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
     records = [record("heft", "a1", None, rule=True), record("single", "a1", None, rule=True)]
-    assert [row.infeasible for row in standings(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
+    assert [row.infeasible for row in rank_placers(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
 
 
 def test_what_failed_for_another_reason_is_told() -> None:
     broken = record("quick", "a1", None, infeasible=False, failed="out of luck")
-    (row,) = standings([broken], Baselines.of([broken], REFERENCE, {}))
+    (row,) = rank_placers([broken], Baselines.of([broken], REFERENCE, {}))
     assert (row.ratio, row.failed, row.infeasible) == (None, ("out of luck",), 0)
 
 
 def test_a_curve_is_read_at_a_limit_and_none_before_it_begins() -> None:
     curve = [[2, 0.5, 9.0], [40, 2.0, 6.0]]
-    assert at(curve, 1, seconds=False) is None
-    assert at(curve, 39, seconds=False) == 9.0
-    assert at(curve, 2.0, seconds=True) == 6.0
+    assert value_after(curve, 1, seconds=False) is None
+    assert value_after(curve, 39, seconds=False) == 9.0
+    assert value_after(curve, 2.0, seconds=True) == 6.0
     assert seconds_to(curve, 6.0) == 2.0
     assert seconds_to(curve, 5.9) is None
 
 
 def test_ratios_along_the_way_are_those_computed_by_hand() -> None:
-    found = anytime(RECORDS[:3], {"a1": 6.0, "b1": 5.0}, (0, 1, 50), seconds=False)
+    found = ratios_after(RECORDS[:3], {"a1": 6.0, "b1": 5.0}, (0, 1, 50), seconds=False)
     first = ((10 / 6) * (10 / 5)) ** 0.5
     assert found == {"quick": [None, pytest.approx(first), pytest.approx((3 / 6 * 10 / 5) ** 0.5)]}
 
@@ -471,7 +471,7 @@ def test_a_search_is_disturbed_where_the_clock_ended_it_and_others_had_the_proce
 
 @pytest.mark.usefixtures("pupil")
 def test_policies_go_from_graph_to_graph_and_are_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry,), _ = entries(["pupil"])
+    (entry,), _ = list_entries(["pupil"])
     graphs = [replace(SMALL, graph=GraphRef(f"g{i}", "layered?n=12", seed=i)) for i in range(3)]
     known = learning.learn_policy(entry, graphs, Budget(10), tmp_path, lambda: None)
     assert known is not None
@@ -507,7 +507,7 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
         raise UsageError("Too large.", "Take a smaller one.")
 
     monkeypatch.setattr(running, "training_cases", lambda _, without="": [SMALL])
-    monkeypatch.setattr(running, "learn_policy", refuse)
+    monkeypatch.setattr(running, "learn_policy_apart", refuse)
     document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
     assert document["notes"] == ["pupil could not learn: Too large. Take a smaller one."] * 2
     assert [row["placer"] for row in document["tables"][0]["standings"]] == ["pupil"]
@@ -518,26 +518,28 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
 
 
 def test_caps_divide_what_one_device_alone_would_hold() -> None:
-    here = arena(replace(SMALL, graph=GraphRef("c", "nas-nmt?index=0")))
+    here = load_arena(replace(SMALL, graph=GraphRef("c", "nas-nmt?index=0")))
     problem = here.case.problem
     assert problem is not None
     whole = float(here.case.bind(here.case.subject.grouping).simulate(np.zeros((1, here.n), np.int32)).peak_bytes.sum())
-    tight = within(problem, "T2", 1.5)
+    tight = with_memory_share(problem, "T2", 1.5)
     assert [d.memory_bytes for d in tight.devices] == [int(0.75 * whole)] * 2
-    assert [d.memory_bytes for d in within(problem, "T2", np.inf).devices] == [0, 0]
+    assert [d.memory_bytes for d in with_memory_share(problem, "T2", np.inf).devices] == [0, 0]
 
 
 def test_links_are_scaled_and_levels_and_orders_make_cases_of_their_own() -> None:
-    base, slow = arena(SMALL), arena(replace(SMALL, links=0.1))
+    base, slow = load_arena(SMALL), load_arena(replace(SMALL, links=0.1))
     ratio = base.case.subject.topology.link_bytes_per_s[0, 1] / slow.case.subject.topology.link_bytes_per_s[0, 1]
     assert ratio == pytest.approx(10.0)
-    identities = [arena(i).case.identity for i in (SMALL, replace(SMALL, level="T0"), replace(SMALL, ordered=True))]
+    identities = [
+        load_arena(i).case.identity for i in (SMALL, replace(SMALL, level="T0"), replace(SMALL, ordered=True))
+    ]
     assert len({str(sorted(i.items())) for i in identities}) == 3
 
 
 def test_instances_of_giph_bring_their_own_devices() -> None:
     (instance,) = list_instances(QUICK, ["giph-index0"])
-    here = arena(instance)
+    here = load_arena(instance)
     assert len(here.case.devices) == 20
     assert not costs_of(here.case).supported.all()
 
@@ -547,7 +549,7 @@ def test_instances_of_giph_bring_their_own_devices() -> None:
 
 def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path: Path) -> None:
     league(LeagueQuestion(("random",)), TINY, tmp_path)
-    case = arena(SMALL).case
+    case = load_arena(SMALL).case
     names = case.subject.graph.names
     placement = {n: case.devices[i % 2] for i, n in enumerate(names)}
     swapped = {n: case.devices[1 - i % 2] for i, n in enumerate(names)}

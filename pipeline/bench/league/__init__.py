@@ -10,4 +10,6 @@ rounds      which cells each part of the protocol wants
 tables      the tables of each part, made of the cells
 pages       the Markdown page and its pictures
 run         the league: cells that are not on file, then the results
+results     the document of the results, and the files that are written
+suite       the league as a suite of `placewright bench`
 """

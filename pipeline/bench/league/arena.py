@@ -11,8 +11,7 @@ from coarsen.reading.files import is_written_as_path
 from pipeline import registry
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.protocol import LeagueInstance
-from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import UsageError
+from pipeline.core.devices import Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Subject
@@ -48,7 +47,7 @@ class Arena:
 
 
 @cache
-def arena(instance: LeagueInstance) -> Arena:
+def load_arena(instance: LeagueInstance) -> Arena:
     """Return an instance, loaded.
 
     Raises:
@@ -62,9 +61,9 @@ def arena(instance: LeagueInstance) -> Arena:
     if instance.links != 1:
         topology = replace(topology, link_bytes_per_s=topology.link_bytes_per_s * instance.links)
     if instance.share is not None:
-        topology = within(problem.on(topology=topology), instance.level, instance.share)
+        topology = with_memory_share(problem.on(topology=topology), instance.level, instance.share)
     problem = problem.on(topology=topology)
-    measurer = simulator(instance.level)
+    measurer = build_simulator(instance.level)
     subject = _subject(problem)
     identity = {
         "evaluator": SIMULATOR,
@@ -79,24 +78,13 @@ def arena(instance: LeagueInstance) -> Arena:
     return Arena(instance, case, case.alone(), floor_s)
 
 
-def simulator(level: str) -> Predictor:
+def build_simulator(level: str) -> Predictor:
     """Return what builds the simulators of a level."""
     predictor: Predictor = registry.build("measure", SIMULATOR, {"level": level})
     return predictor
 
 
-def costs_of(case: BenchCase) -> CostTable:
-    """Return the seconds of a case's operations.
-
-    Raises:
-        UsageError: nothing is known of them.
-    """
-    if case.subject.costs is None:
-        raise UsageError(f"The operations of {case.model} have no times.", "Give a graph with times.")
-    return case.subject.costs
-
-
-def within(problem: Problem, level: str, share: float) -> Topology:
+def with_memory_share(problem: Problem, level: str, share: float) -> Topology:
     """Return devices that each hold a share of an equal part of what one device alone would hold; inf: anything."""
     free = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
     unlimited = replace(problem.topology, devices=free)

@@ -13,13 +13,14 @@ from pipeline import registry
 from pipeline.artifacts.checkpoint import FolderCheckpointer, read_policy
 from pipeline.artifacts.store import digest, write_json
 from pipeline.bench.cells import BenchCell, LearnedPolicy
-from pipeline.bench.league.arena import arena
+from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import LeagueEntry
 from pipeline.bench.league.protocol import LeagueInstance
 from pipeline.bench.methods import prepared
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Progress
+from pipeline.progress.interruption import apart
 from pipeline.shared import payload
 
 VERSION = 1  # raised when policies come out differently for equal settings
@@ -42,6 +43,16 @@ class PolicyShelf:
     def publish(self, policy: Snapshot) -> None:
         """Keep a policy in place of the one before."""
         self.checkpointer.publish(policy)
+
+
+def learn_policy_apart(
+    entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: tuple[int, float], folder: Path
+) -> LearnedPolicy | None:
+    """Return what `learn_policy` does, on another thread, so that an interrupt ends it at once.
+
+    budget: evaluations and seconds.
+    """
+    return apart(lambda check: learn_policy(entry, instances, Budget(*budget), folder, check))
 
 
 def learn_policy(
@@ -73,7 +84,7 @@ def _learn_step(
     check: Callable[[], None],
 ) -> LearnedPolicy | None:
     """Return what is known after one more instance."""
-    case = arena(instance).case
+    case = load_arena(instance).case
     placer = entry.method.build()
     cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, policy=before)
     key = digest([VERSION, cell.settings])

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.bench.cells import BenchCell, LearnedPolicy
-from pipeline.bench.league.arena import arena
+from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import SOLVERS, LeagueEntry
 from pipeline.bench.league.protocol import (
     REFERENCE,
@@ -185,7 +185,7 @@ def _cells(
     known: LearnedPolicy | None = None,
 ) -> list[LeagueCell]:
     """Return a cell per seed; one alone for a placer that draws nothing."""
-    case, placer = arena(instance).case, entry.method.build()
+    case, placer = load_arena(instance).case, entry.method.build()
     slow = budget.seconds is None and (entry.kind in SOLVERS or entry.method.learned)
     seconds = effort.patience if slow else budget.seconds
     evaluations = budget.allowed(len(case.devices))

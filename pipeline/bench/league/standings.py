@@ -180,7 +180,7 @@ def is_disturbed(record: CellRecord, limit_s: float | None) -> bool:
     return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
 
 
-def standings(records: Sequence[LeagueRow], baselines: Baselines) -> list[Standing]:
+def rank_placers(records: Sequence[LeagueRow], baselines: Baselines) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
     rows = [_standing([r for r in records if r["method"] == name], baselines) for name in _names(records)]
     return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
@@ -255,17 +255,17 @@ def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def at(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> float | None:
+def value_after(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> float | None:
     """Return the best value of a curve within so many evaluations, or seconds; None where there was none yet.
 
-    >>> at([[1, 0.1, 5.0], [9, 0.4, 2.0]], 8, seconds=False)
+    >>> value_after([[1, 0.1, 5.0], [9, 0.4, 2.0]], 8, seconds=False)
     5.0
     """
     known = [value_s for done, spent, value_s in curve if (spent if seconds else done) <= limit]
     return known[-1] if known else None
 
 
-def anytime(
+def ratios_after(
     records: Sequence[LeagueRow], reference: Values, limits: Sequence[float], *, seconds: bool
 ) -> dict[str, list[float | None]]:
     """Return placer -> ratio after each limit, geometric mean over instances; None where a cell has no value by then.
@@ -277,7 +277,7 @@ def anytime(
         mine = [r for r in records if r["method"] == name and r["model"] in reference]
         for limit in limits:
             then: list[Valued] = [
-                {"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine
+                {"model": r["model"], "value_s": value_after(r.get("curve", ()), limit, seconds=seconds)} for r in mine
             ]
             ratios = list(_over(by_instance(then), reference).values())
             complete = len(ratios) == len({r["model"] for r in mine}) > 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.bench.league.arena import arena
+from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.disturbed import RerunRow, rerun, with_noise
 from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
 from pipeline.bench.league.rounds import LeagueRound, Policies
@@ -16,12 +16,12 @@ from pipeline.bench.league.standings import (
     Baselines,
     LeagueRow,
     Valued,
-    anytime,
     beside_controls,
     break_even,
     by_instance,
+    rank_placers,
+    ratios_after,
     seconds_to,
-    standings,
 )
 from pipeline.bench.summary import geometric_mean
 
@@ -36,7 +36,7 @@ def table_of(
 
     records: of all cells of the round. references: those of the reference at its own budget, on the same instances.
     """
-    baselines = Baselines.of(records, references, {i.name: arena(i).floor_s for i in asked.instances})
+    baselines = Baselines.of(records, references, {i.name: load_arena(i).floor_s for i in asked.instances})
     document: dict[str, Any] = {
         "part": asked.part,
         "title": asked.title,
@@ -46,7 +46,7 @@ def table_of(
             "name": asked.budget.name,
         },
         "instances": [i.name for i in asked.instances],
-        "standings": [asdict(row) for row in standings(records, baselines)],
+        "standings": [asdict(row) for row in rank_placers(records, baselines)],
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
     if asked.part == "search":
@@ -63,7 +63,7 @@ def _curve(asked: LeagueRound, records: Sequence[LeagueRow], baselines: Baseline
     timed = asked.budget.seconds is not None
     most = asked.budget.seconds or asked.budget.evaluations or 0
     limits = sorted({*(limit for limit in (SECONDS if timed else EVALUATIONS) if limit < most), most})
-    ratios = anytime(records, baselines.reference, limits, seconds=timed)
+    ratios = ratios_after(records, baselines.reference, limits, seconds=timed)
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
 
@@ -75,7 +75,7 @@ def _noise(
     for sd in NOISE:
         mine, theirs = noisy.setdefault(sd, ([], []))
         for instance in asked.instances:
-            case = arena(instance).case
+            case = load_arena(instance).case
             mine += with_noise(case, _on(records, instance.name), sd, draws)
             theirs += with_noise(case, _on(references, instance.name), sd, draws)
     rows = []
@@ -94,7 +94,7 @@ def _in_t2(asked: LeagueRound, records: Sequence[LeagueRow]) -> list[dict[str, A
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
     ratios: list[RerunRow] = []
     for instance in asked.instances:
-        case = arena(replace(instance, level="T2")).case
+        case = load_arena(replace(instance, level="T2")).case
         ratios += rerun(case, _on(records, instance.name))
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
