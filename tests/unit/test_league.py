@@ -507,7 +507,7 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
         raise UsageError("Too large.", "Take a smaller one.")
 
     monkeypatch.setattr(running, "training_cases", lambda _, without="": [SMALL])
-    monkeypatch.setattr(running, "learn_policy_apart", refuse)
+    monkeypatch.setattr(running, "learn_policy_interruptible", refuse)
     document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
     assert document["notes"] == ["pupil could not learn: Too large. Take a smaller one."] * 2
     assert [row["placer"] for row in document["tables"][0]["standings"]] == ["pupil"]

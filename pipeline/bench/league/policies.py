@@ -45,7 +45,7 @@ class PolicyShelf:
         self.checkpointer.publish(policy)
 
 
-def learn_policy_apart(
+def learn_policy_interruptible(
     entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: tuple[int, float], folder: Path
 ) -> LearnedPolicy | None:
     """Return what `learn_policy` does, on another thread, so that an interrupt ends it at once.

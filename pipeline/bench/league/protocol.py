@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from coarsen.reading.files import is_written_as_path
 from pipeline.core.errors import ModelError, UnknownNameError, UsageError
-
-Split = Literal["train", "choose", "test"]
 
 REFERENCE = "anneal"  # the placer that all others are divided by
 PARTS = ("search", "levels", "order", "memory", "unseen", "noise", "transfer")
@@ -249,31 +246,6 @@ def _on_machines(family: str, ref: GraphRef, machines: Sequence[str]) -> Iterato
         yield LeagueInstance(family, ref, topology="")
         return
     yield from (LeagueInstance(family, ref, topology=machine) for machine in machines)
-
-
-def at_levels(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances in the two simpler simulators."""
-    return [replace(i, level=level) for level in LEVELS for i in instances]
-
-
-def in_order(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances where placements may say in which order devices take operations."""
-    return [replace(i, ordered=True) for i in instances]
-
-
-def capped(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances on devices that hold little.
-
-    Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
-    """
-    return [replace(i, share=share) for share in CAPS for i in instances if i.topology and i.family not in WEIGHTLESS]
-
-
-def elsewhere(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[LeagueInstance]:
-    """Return the graphs of the instances on machines that no learner was trained on."""
-    machines = QUICK_UNSEEN if effort.quick else UNSEEN
-    graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
-    return [LeagueInstance(f, ref, topology=t, links=links) for t, links in machines for f, ref in graphs]
 
 
 def first_of_each(instances: Sequence[LeagueInstance], most: int) -> tuple[LeagueInstance, ...]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from pipeline.bench.cells import BenchCell, LearnedPolicy
 from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import SOLVERS, LeagueEntry
 from pipeline.bench.league.protocol import (
+    CAPS,
+    LEVELS,
+    QUICK_UNSEEN,
     REFERENCE,
+    UNSEEN,
+    WEIGHTLESS,
     LeagueBudget,
     LeagueEffort,
     LeagueInstance,
-    at_levels,
     brief,
-    capped,
-    elsewhere,
     first_of_each,
-    in_order,
 )
 from pipeline.core.errors import UnknownNameError
 
@@ -45,6 +45,7 @@ class LeagueRound:
     controls: bool = True
 
 
+Instances = tuple[LeagueInstance, ...]
 Policies = Mapping[tuple[str, str], LearnedPolicy]  # by placer and family left out, "" for none
 
 
@@ -68,71 +69,66 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
     return [each for each in rounds if each.instances]
 
 
-def _search(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _search(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
     yield LeagueRound("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
     few = first_of_each(instances, effort.further)
     yield LeagueRound("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
 
 
-def _levels(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
-    for level, members in _by(at_levels(instances), lambda i: i.level):
-        yield LeagueRound("levels", f"Simulator {level}", members, LeagueBudget(effort.evaluations), effort.seeds)
+def _levels(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    for level in LEVELS:
+        yield _equal_round("levels", f"Simulator {level}", (replace(i, level=level) for i in instances), effort)
 
 
-def _order(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
-    yield LeagueRound(
-        "order", "Placements with an order", tuple(in_order(instances)), LeagueBudget(effort.evaluations), effort.seeds
-    )
+def _order(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield _equal_round("order", "Placements with an order", (replace(i, ordered=True) for i in instances), effort)
 
 
-def _memory(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
-    for share, members in _by(capped(instances), lambda i: f"{i.share:g}"):
-        title = f"Devices that hold {share} of an equal part"
-        yield LeagueRound("memory", title, members, LeagueBudget(effort.evaluations), effort.seeds)
+def _memory(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    """Yield the instances on devices that hold little.
+
+    Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
+    """
+    heavy = [i for i in instances if i.topology and i.family not in WEIGHTLESS]
+    for share in CAPS:
+        title = f"Devices that hold {share:g} of an equal part"
+        yield _equal_round("memory", title, (replace(i, share=share) for i in heavy), effort)
 
 
-def _unseen(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
-    for machine, members in _by(elsewhere(instances, effort), _machine):
-        yield LeagueRound("unseen", f"On {machine}", members, LeagueBudget(effort.evaluations), effort.seeds)
+def _unseen(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    """Yield the graphs of the instances on machines that no learner was trained on."""
+    graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
+    for machine, links in QUICK_UNSEEN if effort.quick else UNSEEN:
+        title = f"On {machine}" + (f" with {links:g} times the bandwidth" if links != 1 else "")
+        members = (LeagueInstance(family, ref, topology=machine, links=links) for family, ref in graphs)
+        yield _equal_round("unseen", title, members, effort)
 
 
-def _transfer(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _transfer(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
         yield LeagueRound("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
 
 
-def _noise(instances: tuple[LeagueInstance, ...], effort: LeagueEffort) -> Iterator[LeagueRound]:
-    yield LeagueRound(
-        "noise", "The placements of equal evaluations", instances, LeagueBudget(effort.evaluations), effort.seeds
-    )
+def _noise(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield _equal_round("noise", "The placements of equal evaluations", instances, effort)
 
 
-PARTS: Mapping[str, Callable[[tuple[LeagueInstance, ...], LeagueEffort], Iterator[LeagueRound]]] = MappingProxyType(
-    {
-        "search": _search,
-        "levels": _levels,
-        "order": _order,
-        "memory": _memory,
-        "unseen": _unseen,
-        "noise": _noise,
-        "transfer": _transfer,
-    }
-)
+def _equal_round(part: str, title: str, instances: Iterable[LeagueInstance], effort: LeagueEffort) -> LeagueRound:
+    """Return a round of equal evaluations."""
+    return LeagueRound(part, title, tuple(instances), LeagueBudget(effort.evaluations), effort.seeds)
 
 
-def _machine(instance: LeagueInstance) -> str:
-    return instance.topology + (f" with {instance.links:g} times the bandwidth" if instance.links != 1 else "")
-
-
-def _by(
-    instances: Sequence[LeagueInstance], key: Callable[[LeagueInstance], str]
-) -> list[tuple[str, tuple[LeagueInstance, ...]]]:
-    groups: dict[str, list[LeagueInstance]] = {}
-    for instance in instances:
-        groups.setdefault(key(instance), []).append(instance)
-    return [(name, tuple(members)) for name, members in groups.items()]
+PARTS: Mapping[str, Callable[[Instances, LeagueEffort], Iterator[LeagueRound]]] = {
+    "search": _search,
+    "levels": _levels,
+    "order": _order,
+    "memory": _memory,
+    "unseen": _unseen,
+    "noise": _noise,
+    "transfer": _transfer,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from pipeline.artifacts.task import Progress
 from pipeline.bench.cells import CellRecord, LearnedPolicy, finished
 from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import LeagueEntry, list_entries
-from pipeline.bench.league.policies import learn_policy_apart
+from pipeline.bench.league.policies import learn_policy_interruptible
 from pipeline.bench.league.protocol import (
     REFERENCE,
     LeagueEffort,
@@ -109,7 +109,7 @@ def _learn(run: League) -> None:
             try:
                 cases = training_cases(run.effort, without=without)
                 budget = run.effort.evaluations, run.effort.patience
-                learned = learn_policy_apart(entry, cases, budget, run.out / "policies")
+                learned = learn_policy_interruptible(entry, cases, budget, run.out / "policies")
             except (UsageError, DeviceError) as error:
                 run.notes.append(f"{entry.name} could not learn: {error}")
                 continue
