@@ -169,10 +169,10 @@ def run_cell(
     folder: of the file; None where whoever asked writes it. single_s: device -> seconds of everything on it. check:
     raises where the run is to end.
     """
-    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _disturbed(cell)
+    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _count_disturbed(cell)
     best_single_s = min(single_s.values())
     try:
-        outcome = _single(cell, single_s) if cell.device else _searched(cell, check)
+        outcome = _single_outcome(cell, single_s) if cell.device else _search_outcome(cell, check)
     except PlacewrightError as error:
         infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
         outcome = {"failed": str(error), "value_s": None, "infeasible": infeasible}
@@ -193,17 +193,17 @@ def run_cell(
         "cpu_s": time.process_time() - begun_cpu,
         "settings": cell.settings,
     }
-    if folder is not None and _disturbed(cell) == disturbed:
+    if folder is not None and _count_disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
 
 
-def _disturbed(cell: BenchCell) -> int:
+def _count_disturbed(cell: BenchCell) -> int:
     """Return how many placements of the case could not be measured for reasons that may pass."""
     return 0 if cell.case.journal is None else len(cell.case.journal.disturbed)
 
 
-def _single(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
+def _single_outcome(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
     value_s = single_s[cell.device]
     if not math.isfinite(value_s):
         return {"failed": f"{cell.device} cannot run everything.", "value_s": None, "infeasible": False}
@@ -222,7 +222,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
     }
 
 
-def _searched(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
+def _search_outcome(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
     """Return what a placer found, and its way there; its preparation counts among the seconds."""
     curve = Improvements()
 

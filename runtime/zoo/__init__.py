@@ -49,7 +49,7 @@ DESCRIPTIONS = {
 PUBLISHED = ("bert-base", "inception-v3", "resnet50")
 """Networks as they were published; the others have parts that run side by side, and sizes of our own."""
 
-VERSION = 2  # raised when a network comes out differently for an equal seed
+VERSION = 1  # raised when a network comes out differently for an equal seed
 
 
 def names() -> tuple[str, ...]:

@@ -40,12 +40,14 @@ class NetworkLayer(NamedTuple):
 class NetworkBlock(NamedTuple):
     """Layers that read what the block before put out, in the order in which they are made; the last is the output.
 
-    name: prefix of the layers' names in a model. scope: of the operations in a graph.
+    name: prefix of the layers' names in a model. scope: of the operations in a graph. drawn_first: layers whose random
+    weights a model draws before those of the others; the order decides what a seed gives.
     """
 
     name: str
     scope: str
     layers: tuple[NetworkLayer, ...]
+    drawn_first: tuple[str, ...] = ()
 
     def full_name(self, name: str) -> str:
         """Return the name of a layer, or of its rectifier, in a model."""
@@ -63,7 +65,7 @@ def inception_v3_blocks() -> Iterator[NetworkBlock]:
         *((f"Mixed_7{x}", _FIGURE_7) for x in "bc"),
     )
     for i, (name, layers) in enumerate(mixed):
-        yield NetworkBlock(name, f"mixed{i}", layers)
+        yield NetworkBlock(name, f"mixed{i}", layers, _DRAWN_FIRST.get(name, ()))
 
 
 def _conv(
@@ -147,6 +149,12 @@ _FIGURE_7 = (
 )
 
 
+_DRAWN_FIRST = {
+    "Mixed_7a": ("branch3x3_1",),
+    **dict.fromkeys(("Mixed_7b", "Mixed_7c"), ("branch3x3_1", "branch3x3dbl_1", "branch3x3dbl_2", "branch1x1")),
+}
+
+
 def resnet50_blocks() -> Iterator[NetworkBlock]:
     """Yield the blocks of ResNet-50 between the image of 224 x 224 and the classifier."""
     stem = NetworkLayer("conv1", "conv", filters=64, window=(7, 7), stride=2, relu="relu")
@@ -155,7 +163,8 @@ def resnet50_blocks() -> Iterator[NetworkBlock]:
         for unit in range(units):
             stride = 2 if stage and not unit else 1
             layers = _bottleneck(width, stride, projected=not unit)
-            yield NetworkBlock(f"layer{stage + 1}.{unit}", f"stage{stage}/unit{unit}", layers)
+            convolutions = ("conv1", "conv2", "conv3")
+            yield NetworkBlock(f"layer{stage + 1}.{unit}", f"stage{stage}/unit{unit}", layers, convolutions)
 
 
 def _bottleneck(width: int, stride: int, *, projected: bool) -> tuple[NetworkLayer, ...]:

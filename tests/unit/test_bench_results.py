@@ -283,7 +283,7 @@ def test_the_final_keeps_priorities_and_measures_what_differs_in_them_alone_once
     placements = finals.best_placements(on_two, records)
     assert placements["random"].to_document(names)["priority"] == order["priority"]
     assert placements["metis"].priority is None
-    candidates, rows = finals._distinct(on_two, placements)
+    candidates, rows = finals._list_finalists(on_two, placements)
     assert candidates == {"random": "random 1", "metis": "random 1"}
     assert [row["priority"] for row in rows] == [order["priority"]]
 

@@ -66,7 +66,7 @@ def simulated(model: str, path: Path, store: Store, progress: Progress, *, evalu
     """
     from runtime.machines.topology import preset
 
-    entries = _stages(path, plain_settings(), store, progress, upto="read")
+    entries = _run_stages(path, plain_settings(), store, progress, upto="read")
     graph = payload.load_graph(entries["read"].path("graph.npz"))
     desktop = preset(DESKTOP).without_memory_limits()
     costs = desktop_costs(graph, PUBLISHED.get(model))
@@ -119,7 +119,7 @@ def real(model: str, path: Path, settings: Settings, store: Store, journal: Path
         DeviceError: this machine does not have the devices.
         ModelError: the model cannot be read.
     """
-    entries = _stages(path, settings, store, progress, upto="profile")
+    entries = _run_stages(path, settings, store, progress, upto="profile")
     read = entries["read"]
     read.path("model.bin")
     graph = payload.load_graph(read.path("graph.npz"))
@@ -139,7 +139,7 @@ def real(model: str, path: Path, settings: Settings, store: Store, journal: Path
     return BenchCase(model, measurer, subject, identity, Journal.of(journal, digest(identity), evaluator))
 
 
-def _stages(path: Path, settings: Settings, store: Store, progress: Progress, *, upto: str) -> dict[str, Entry]:
+def _run_stages(path: Path, settings: Settings, store: Store, progress: Progress, *, upto: str) -> dict[str, Entry]:
     """Return stage -> what it left in the store, made now where it is not there."""
     store.prepare()
     machine = None if upto == "read" else look_at_machine(settings.devices)

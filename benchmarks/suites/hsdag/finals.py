@@ -50,7 +50,7 @@ def measure_final(
     if known is not None:
         return known
     folder.mkdir(parents=True, exist_ok=True)
-    names, rows = _distinct(case, placements)
+    names, rows = _list_finalists(case, placements)
     journal = folder / f"{stem}-{key[:12]}.starts.jsonl"
     terms = Conditions(settings, Deadline.after(settings.seconds or FINAL_S), everyone=True)
     measured = on_devices(case.subject, rows, terms, journal=journal, progress=progress)
@@ -60,7 +60,7 @@ def measure_final(
         "key": key,
         "model": case.model,
         "plans": names,
-        **_compared(case, names, measured, {r["method"] for r in records if r["learned"]}),
+        **_compare_methods(case, names, measured, {r["method"] for r in records if r["learned"]}),
         "candidates": [to_json(c) for c in candidates],
     }
     if not disturbed_rows(measured["rows"]):  # else whoever asks next measures again
@@ -85,7 +85,7 @@ def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Pla
     return best
 
 
-def _distinct(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dict[str, str], list[FinalistRow]]:
+def _list_finalists(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dict[str, str], list[FinalistRow]]:
     """Return method -> the candidate that stands for its placement, and the placements to measure."""
     names: dict[str, str] = {}
     rows: list[FinalistRow] = []
@@ -103,7 +103,9 @@ def _distinct(case: BenchCase, placements: Mapping[str, Placement]) -> tuple[dic
     return names, rows
 
 
-def _compared(case: BenchCase, names: Mapping[str, str], document: Compared, learned: set[str]) -> dict[str, Any]:
+def _compare_methods(
+    case: BenchCase, names: Mapping[str, str], document: Compared, learned: set[str]
+) -> dict[str, Any]:
     """Return the ratios of all methods to the best single device, and of the best learned to the best simple method.
 
     Intervals of ratios to the single device hold together at the level of the settings; see docs/measuring.md.
@@ -122,11 +124,11 @@ def _compared(case: BenchCase, names: Mapping[str, str], document: Compared, lea
     ]
     versus = None
     if best[0] is not None and best[1] is not None:
-        versus = _versus(best[0], best[1], names, document["rows"], single)
+        versus = _learned_over_simple(best[0], best[1], names, document["rows"], single)
     return {"best_single": single, "ratios": of_method, "learned_over_simple": versus}
 
 
-def _versus(
+def _learned_over_simple(
     learned: str, simple: str, names: Mapping[str, str], rows: Sequence[MeasuredRow], control: str
 ) -> dict[str, Any] | None:
     """Return how many times as fast one method's placement is as another's, of the starts that both had."""

@@ -178,7 +178,7 @@ def compare(
             run.optima[case.model, case.evaluator] = optimal
         _run_cells(run, case, methods, effort.seeds, effort.evaluations)
     if REAL in evaluators:
-        _measure(run, paths, methods)
+        _measure_on_devices(run, paths, methods)
     document = _results_document(run, asked)
     if question.tables:
         document["tables"] = paper_tables.tables_of(document, question.methods)
@@ -224,7 +224,7 @@ def _is_on_one_thread(method: BenchMethod) -> bool:
     return method.learned and method.placer not in CALLING
 
 
-def _measure(run: _HsdagRun, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
+def _measure_on_devices(run: _HsdagRun, paths: Mapping[str, Path], methods: Sequence[BenchMethod]) -> None:
     """Search on the devices themselves, and let the placements run against one another; a machine without them is
     noted.
     """
@@ -289,7 +289,7 @@ def _results_document(run: _HsdagRun, asked: Mapping[str, Any]) -> dict[str, Any
     machine = look_at_machine(())
     summary = []
     for case in run.cases:
-        records = _of(run.records, case["model"], case["evaluator"])
+        records = _records_of(run.records, case["model"], case["evaluator"])
         best = run.optima.get((case["model"], case["evaluator"]))
         rows = [asdict(row) for row in rows_of(records, best)]
         summary += [{"model": case["model"], "evaluator": case["evaluator"], **row} for row in rows]
@@ -322,7 +322,7 @@ def _over_models(run: _HsdagRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _of(records: Sequence[CellRecord], model: str, evaluator: str) -> list[CellRecord]:
+def _records_of(records: Sequence[CellRecord], model: str, evaluator: str) -> list[CellRecord]:
     return [r for r in records if (r["model"], r["evaluator"]) == (model, evaluator)]
 
 
@@ -334,7 +334,7 @@ def _write_results(run: _HsdagRun, document: Mapping[str, Any]) -> None:
     write_text(run.out / "results.md", results_page(document, pictures=pictures))
     for case in document["cases"]:
         if case["evaluator"] != REAL:
-            records = _of(run.records, case["model"], case["evaluator"])
+            records = _records_of(run.records, case["model"], case["evaluator"])
             rows = curve_rows(records, case, run.effort.evaluations)
             if rows:
                 name = re.sub("[^A-Za-z0-9_.-]", "_", Path(case["model"]).stem)

@@ -64,10 +64,10 @@ def rows_of(records: Sequence[Record], optimum: Optimum | None) -> list[Row]:
     best_s = best_of(records, optimum)
     proven = optimum is not None and optimum.proven
     names = dict.fromkeys(r["method"] for r in records)
-    return [_row([r for r in records if r["method"] == name], best_s, proven=proven) for name in names]
+    return [_summary_row([r for r in records if r["method"] == name], best_s, proven=proven) for name in names]
 
 
-def _row(records: Sequence[Record], best_s: float | None, *, proven: bool) -> Row:
+def _summary_row(records: Sequence[Record], best_s: float | None, *, proven: bool) -> Row:
     alive = [r for r in records if r["failed"] is None]
     values = np.array([r["value_s"] for r in alive])
     near = [spent for r in alive if best_s is not None and (spent := reached(r["curve"], best_s * (1 + NEAR)))]
@@ -78,11 +78,11 @@ def _row(records: Sequence[Record], best_s: float | None, *, proven: bool) -> Ro
         seeds=len(records),
         ratio=geometric_mean([ratios]) if ratios.size else None,
         gap=gap_of(float(np.median(values)), best_s) if proven and best_s and alive else None,
-        value_s=_median(values),
-        evaluations=_median([r["evaluations"] for r in alive]),
-        seconds=_median([r["seconds"] for r in alive]),
-        near_evaluations=_median([done for done, _ in near]),
-        near_s=_median([seconds for _, seconds in near]),
+        value_s=_median_or_none(values),
+        evaluations=_median_or_none([r["evaluations"] for r in alive]),
+        seconds=_median_or_none([r["seconds"] for r in alive]),
+        near_evaluations=_median_or_none([done for done, _ in near]),
+        near_s=_median_or_none([seconds for _, seconds in near]),
         arrived=len(near),
         failed=tuple(dict.fromkeys(r["failed"] for r in records if r["failed"] is not None)),
     )
@@ -112,5 +112,5 @@ def median_curve(records: Sequence[Record], last: int) -> list[tuple[int, float]
     return [(steps[i], values[i]) for i in kept]
 
 
-def _median(values: Sequence[float] | Float64) -> float | None:
+def _median_or_none(values: Sequence[float] | Float64) -> float | None:
     return float(np.median(values)) if len(values) else None

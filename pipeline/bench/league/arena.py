@@ -56,7 +56,7 @@ def load_arena(instance: LeagueInstance) -> Arena:
     """
     from policy.place.exact.proofs import lower_bound
 
-    problem = _problem(instance)
+    problem = _problem_of_instance(instance)
     topology = problem.topology
     if instance.links != 1:
         topology = replace(topology, link_bytes_per_s=topology.link_bytes_per_s * instance.links)
@@ -64,7 +64,7 @@ def load_arena(instance: LeagueInstance) -> Arena:
         topology = with_memory_share(problem.on(topology=topology), instance.level, instance.share)
     problem = problem.on(topology=topology)
     measurer = build_simulator(instance.level)
-    subject = _subject(problem)
+    subject = _subject_of(problem)
     identity = {
         "evaluator": SIMULATOR,
         "measurer": SIMULATOR,
@@ -91,27 +91,27 @@ def with_memory_share(problem: Problem, level: str, share: float) -> Topology:
     if np.isinf(share):
         return unlimited
     alone = np.zeros((1, problem.graph.n), np.int32)
-    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject(problem.on(topology=unlimited)))
+    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject_of(problem.on(topology=unlimited)))
     total = float(evaluator.simulate(alone).peak_bytes.sum())
     tight = tuple(replace(d, memory_bytes=int(share * total / unlimited.p)) for d in free)
     return replace(unlimited, devices=tight)
 
 
-def _subject(problem: Problem) -> Subject:
+def _subject_of(problem: Problem) -> Subject:
     return Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
 
 
-def _problem(instance: LeagueInstance) -> Problem:
+def _problem_of_instance(instance: LeagueInstance) -> Problem:
     """Return the problem of placing a graph on its machine as that comes."""
     text, level = instance.graph.text, instance.level
     if text.startswith(GIPH):
-        return _giph(int(text.removeprefix(GIPH)), ordered=instance.ordered)
+        return _giph_problem(int(text.removeprefix(GIPH)), ordered=instance.ordered)
     graph = text if is_written_as_path(text.partition("?")[0]) else f"zoo:{text}"
     scenario = Scenario(graph, instance.topology, level=level, ordered=instance.ordered, seed=instance.graph.seed)
     return load(scenario).problem
 
 
-def _giph(index: int, *, ordered: bool) -> Problem:
+def _giph_problem(index: int, *, ordered: bool) -> Problem:
     from runtime.machines.costs import cost_table
     from runtime.machines.machine import Machine
     from runtime.zoo.workloads.giph import instance

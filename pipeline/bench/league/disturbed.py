@@ -53,12 +53,12 @@ def rerun(case: BenchCase, records: Sequence[LeagueRow], *, seed: int = 0) -> li
     values = [seconds_of(result) for result in evaluator.evaluate(placements)]
     known = {id(r): v for r, v in zip(alive, values, strict=True)}
     return [
-        {**r, "model": case.model, "draw": seed, "found_s": r["value_s"], "value_s": _finite(known.get(id(r)))}
+        {**r, "model": case.model, "draw": seed, "found_s": r["value_s"], "value_s": _finite_or_none(known.get(id(r)))}
         for r in records
     ]
 
 
-def _finite(value_s: float | None) -> float | None:
+def _finite_or_none(value_s: float | None) -> float | None:
     return value_s if value_s is not None and np.isfinite(value_s) else None
 
 

@@ -69,8 +69,8 @@ def league_page(document: Table, name: str = "league") -> str:
     for part in dict.fromkeys(table["part"] for table in document["tables"]):
         lines += ["", f"## {TITLES[part]}", ""]
         tables = [table for table in document["tables"] if table["part"] == part]
-        lines += _of_part(part, tables, document, name)
-    lines += ["", "## What was asked about", "", *_instances(document)]
+        lines += _part_lines(part, tables, document, name)
+    lines += ["", "## What was asked about", "", *_instance_lines(document)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -90,19 +90,19 @@ def league_sentences(document: Table) -> list[str]:
     said = []
     for table in document["tables"]:
         if table["part"] in ("search", "memory"):
-            said.append(f"- {table['title']}: {_winner(table)}")
+            said.append(f"- {table['title']}: {_winner_sentence(table)}")
         if table["part"] in ("search", "transfer"):
-            said += [f"- {table['title']}, {sentence}" for sentence in _controls(table)]
+            said += [f"- {table['title']}, {sentence}" for sentence in _control_sentences(table)]
     return said
 
 
-def _disturbed(table: Table) -> tuple[int, int]:
+def _count_disturbed(table: Table) -> tuple[int, int]:
     """Return how many cells were ended by the clock while others had the processor, of how many."""
     rows = table["standings"]
     return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
 
 
-def _winner(table: Table) -> str:
+def _winner_sentence(table: Table) -> str:
     rows = [row for row in table["standings"] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
     if not whole:
@@ -117,7 +117,7 @@ def _winner(table: Table) -> str:
         words += f"; the best that learns is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
-    late, cells = _disturbed(table)
+    late, cells = _count_disturbed(table)
     busy = (
         f" The machine was busy: {late} of {cells} cells had too little of it for their seconds to count."
         if late
@@ -126,7 +126,7 @@ def _winner(table: Table) -> str:
     return f"{words}.{busy}"
 
 
-def _controls(table: Table) -> Iterator[str]:
+def _control_sentences(table: Table) -> Iterator[str]:
     """Yield for every control what its placer is beside it, instance by instance."""
     for pair in table["controls"]:
         yield f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, {pair['verdict']}."
@@ -147,24 +147,24 @@ def _setting_lines(document: Table) -> list[str]:
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]
 
 
-def _of_part(part: str, tables: Sequence[Table], document: Table, name: str) -> Iterator[str]:
+def _part_lines(part: str, tables: Sequence[Table], document: Table, name: str) -> Iterator[str]:
     if part == "unseen":
-        yield from _side_by_side(tables)
+        yield from _ratio_columns(tables)
         return
     if part == "transfer":
-        yield from _transfer(tables, document)
+        yield from _transfer_lines(tables, document)
         return
     for table in tables:
         yield f"### {table['title']}"
         yield ""
         if part == "noise":
-            yield from _noise(table)
+            yield from _noise_lines(table)
         else:
             yield from standing_table(table, families=part == "search")
         if "curve" in table:
-            yield from ["", *_curve(table)]
+            yield from ["", *_curve_lines(table)]
         if "in_T2" in table:
-            yield from ["", *_in_t2(table)]
+            yield from ["", *_t2_lines(table)]
         for file, _ in _pictures({**document, "tables": [table]}, name):
             yield from ["", f"![{table['title']}]({file})"]
         yield ""
@@ -191,14 +191,14 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
     lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
-    late, cells = _disturbed(table)
+    late, cells = _count_disturbed(table)
     if late:
         lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
                   "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
-    return [*lines, "", *_families(table)] if families else lines
+    return [*lines, "", *_family_lines(table)] if families else lines
 
 
-def _families(table: Table) -> list[str]:
+def _family_lines(table: Table) -> list[str]:
     names = list(dict.fromkeys(name for row in table["standings"] for name in row["families"]))
     rows = [
         [row["placer"], *(_figure_text(row["families"].get(name)) for name in names)]
@@ -213,7 +213,7 @@ def _placer_words(row: Table, count: int) -> str:
     return words if row["instances"] == count else f"{words}, on {row['instances']} of {count}"
 
 
-def _curve(table: Table) -> list[str]:
+def _curve_lines(table: Table) -> list[str]:
     curve = table["curve"]
     unit = " s" if curve["by"] == "seconds" else ""
     header = [f"after {curve['by']}", *(f"{limit:g}{unit}" for limit in curve["limits"])]
@@ -223,14 +223,14 @@ def _curve(table: Table) -> list[str]:
             *markdown(header, rows)]  # fmt: skip
 
 
-def _in_t2(table: Table) -> list[str]:
+def _t2_lines(table: Table) -> list[str]:
     rows = [[row["placer"], ratio_text(row["ratio"], 3), ratio_text(row["over_promise"], 3)] for row in table["in_T2"]]
     header = ["placer", "ratio in T2", "over its prediction"]
     return ["The same placements in T2, over those that the reference found with as many evaluations:", "",
             *markdown(header, rows)]  # fmt: skip
 
 
-def _noise(table: Table) -> list[str]:
+def _noise_lines(table: Table) -> list[str]:
     percents = [round(100 * sd) for sd in NOISE]
     nominal = {row["placer"]: row["ratio"] for row in table["standings"]}
     header = ["placer", "as predicted", *(f"{p} % noise" for p in percents), f"over its prediction, {percents[-1]} %"]
@@ -247,7 +247,7 @@ def _noise(table: Table) -> list[str]:
             "placement under the same errors.", "", *markdown(header, rows)]  # fmt: skip
 
 
-def _side_by_side(tables: Sequence[Table]) -> list[str]:
+def _ratio_columns(tables: Sequence[Table]) -> list[str]:
     """Return one table of several: a column of ratios each."""
     standings = [{row["placer"]: row for row in table["standings"]} for table in tables]
     order = dict.fromkeys(name for rows in standings for name in rows)
@@ -259,8 +259,8 @@ def _side_by_side(tables: Sequence[Table]) -> list[str]:
     return markdown(["placer", *(table["title"].removeprefix("On ") for table in tables), "infeasible"], lines)
 
 
-def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
-    yield from _side_by_side(tables)
+def _transfer_lines(tables: Sequence[Table], document: Table) -> Iterator[str]:
+    yield from _ratio_columns(tables)
     yield ""
     yield (
         "Every device alone is evaluated first and counts besides in the first two columns. `taught`: begun with the "
@@ -291,7 +291,7 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
         )
 
 
-def _instances(document: Table) -> list[str]:
+def _instance_lines(document: Table) -> list[str]:
     rows = [
         [
             i["name"],
@@ -311,13 +311,13 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
-    reference = _reference(document)
+    reference = _reference_words(document)
     for each in drawn_comparisons(document, name):
         yield each.file, each.drawing()
     for table in document["tables"]:
         if table["part"] != "search":
             continue
-        stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
+        stem, rows = _file_stem(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
         lines = {
@@ -347,16 +347,16 @@ def drawn_comparisons(document: Table, name: str) -> list[DrawnComparison]:
             for row in known
         )
         if rows:
-            file = f"{_file(name, table)}-intervals.svg"
-            drawn.append(DrawnComparison(file, table["title"], INTERVALS, _reference(document), rows))
+            file = f"{_file_stem(name, table)}-intervals.svg"
+            drawn.append(DrawnComparison(file, table["title"], INTERVALS, _reference_words(document), rows))
     return drawn
 
 
-def _reference(document: Table) -> str:
+def _reference_words(document: Table) -> str:
     return f"{document['reference']}, {document['settings']['reference']:,}"
 
 
-def _file(name: str, table: Table) -> str:
+def _file_stem(name: str, table: Table) -> str:
     return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
 
 

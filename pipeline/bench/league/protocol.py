@@ -187,7 +187,7 @@ def families() -> dict[str, GraphFamily]:
         train, choose = (drawn[0::2][:4], drawn[0::2][4:]) if name in DRAWN else ((), ())
         known_families[name] = GraphFamily(name, train, choose, drawn[1::2])
     for name, texts in _FAR.items():
-        known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_label(text), text) for text in texts))
+        known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_graph_label(text), text) for text in texts))
     return known_families
 
 
@@ -197,7 +197,7 @@ def _random_graph(name: str, i: int) -> GraphRef:
     return GraphRef(f"{name}-{i}", f"{name}?n={n}&ccr={ratio:g}", seed=i)
 
 
-def _label(text: str) -> str:
+def _graph_label(text: str) -> str:
     name, _, options = text.partition("?")
     told = [option for option in options.split("&") if option and option != "fidelity=core"]
     return "-".join([name, *(option.replace("training=false", "forward").replace("=", "") for option in told)])
@@ -215,7 +215,7 @@ def list_instances(effort: LeagueEffort, names: Sequence[str] = ()) -> list[Leag
     """
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))
-    refs = [ref for name in chosen for ref in _named(name, known, effort.graphs)]
+    refs = [ref for name in chosen for ref in _named_graphs(name, known, effort.graphs)]
     distinct = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
     counts = Counter(instance.name for instance in distinct)
     alike = sorted({i.graph.text for i in distinct if counts[i.name] > 1})
@@ -226,7 +226,7 @@ def list_instances(effort: LeagueEffort, names: Sequence[str] = ()) -> list[Leag
     return distinct
 
 
-def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:
+def _named_graphs(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:
     if name in known:
         yield from ((name, ref) for ref in known[name].test[:most])
         return

@@ -69,23 +69,23 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
     return [each for each in rounds if each.instances]
 
 
-def _search(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
     yield LeagueRound("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
     few = first_of_each(instances, effort.further)
     yield LeagueRound("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
 
 
-def _levels(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _levels_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     for level in LEVELS:
         yield _equal_round("levels", f"Simulator {level}", (replace(i, level=level) for i in instances), effort)
 
 
-def _order(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _order_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     yield _equal_round("order", "Placements with an order", (replace(i, ordered=True) for i in instances), effort)
 
 
-def _memory(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _memory_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     """Yield the instances on devices that hold little.
 
     Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
@@ -96,7 +96,7 @@ def _memory(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]
         yield _equal_round("memory", title, (replace(i, share=share) for i in heavy), effort)
 
 
-def _unseen(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _unseen_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     """Yield the graphs of the instances on machines that no learner was trained on."""
     graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
     for machine, links in QUICK_UNSEEN if effort.quick else UNSEEN:
@@ -105,13 +105,13 @@ def _unseen(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]
         yield _equal_round("unseen", title, members, effort)
 
 
-def _transfer(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _transfer_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
         yield LeagueRound("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
 
 
-def _noise(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+def _noise_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     yield _equal_round("noise", "The placements of equal evaluations", instances, effort)
 
 
@@ -121,13 +121,13 @@ def _equal_round(part: str, title: str, instances: Iterable[LeagueInstance], eff
 
 
 PARTS: Mapping[str, Callable[[Instances, LeagueEffort], Iterator[LeagueRound]]] = {
-    "search": _search,
-    "levels": _levels,
-    "order": _order,
-    "memory": _memory,
-    "unseen": _unseen,
-    "noise": _noise,
-    "transfer": _transfer,
+    "search": _search_rounds,
+    "levels": _levels_rounds,
+    "order": _order_rounds,
+    "memory": _memory_rounds,
+    "unseen": _unseen_rounds,
+    "noise": _noise_rounds,
+    "transfer": _transfer_rounds,
 }
 
 
@@ -153,26 +153,28 @@ def cells_of_round(
     cells = []
     for instance in asked.instances:
         reference = next(e for e in entries if e.name == REFERENCE)
-        cells += _cells(reference, instance, LeagueBudget(effort.reference), asked.seeds, effort)
+        cells += _cells_per_seed(reference, instance, LeagueBudget(effort.reference), asked.seeds, effort)
         for entry in entries:
             if entry.control_of and not asked.controls:
                 continue
-            cells += _cells(entry, instance, asked.budget, asked.seeds, effort)
+            cells += _cells_per_seed(entry, instance, asked.budget, asked.seeds, effort)
             if asked.taught and entry.keeps:
                 for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
                     # nothing was learned from a family that is far, so there is nothing to leave out
                     known = policies.get((entry.name, without), policies.get((entry.name, "")))
                     if known is not None:
-                        cells += _cells(_taught(entry, name), instance, asked.budget, asked.seeds, effort, known)
+                        cells += _cells_per_seed(
+                            _taught_entry(entry, name), instance, asked.budget, asked.seeds, effort, known
+                        )
     return cells
 
 
-def _taught(entry: LeagueEntry, name: str) -> LeagueEntry:
+def _taught_entry(entry: LeagueEntry, name: str) -> LeagueEntry:
     method = replace(entry.method, name=f"{entry.name}: {name}")
     return replace(entry, method=method, control_of=entry.name)
 
 
-def _cells(
+def _cells_per_seed(
     entry: LeagueEntry,
     instance: LeagueInstance,
     budget: LeagueBudget,

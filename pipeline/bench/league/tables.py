@@ -50,15 +50,15 @@ def table_of(
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
     if asked.part == "search":
-        document["curve"] = _curve(asked, records, baselines)
+        document["curve"] = _curve_document(asked, records, baselines)
     if asked.part == "noise":
-        document["noise"] = _noise(asked, records, references, effort.draws)
+        document["noise"] = _noise_rows(asked, records, references, effort.draws)
     if asked.part == "levels":
-        document["in_T2"] = _in_t2(asked, records)
+        document["in_T2"] = _rows_in_t2(asked, records)
     return document
 
 
-def _curve(asked: LeagueRound, records: Sequence[LeagueRow], baselines: Baselines) -> dict[str, Any]:
+def _curve_document(asked: LeagueRound, records: Sequence[LeagueRow], baselines: Baselines) -> dict[str, Any]:
     """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
     timed = asked.budget.seconds is not None
     most = asked.budget.seconds or asked.budget.evaluations or 0
@@ -67,7 +67,7 @@ def _curve(asked: LeagueRound, records: Sequence[LeagueRow], baselines: Baseline
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
 
-def _noise(
+def _noise_rows(
     asked: LeagueRound, records: Sequence[LeagueRow], references: Sequence[LeagueRow], draws: int
 ) -> list[dict[str, Any]]:
     """Return a row per placer: the ratio to the reference under noise, and how much slower than promised it is."""
@@ -76,48 +76,50 @@ def _noise(
         mine, theirs = noisy.setdefault(sd, ([], []))
         for instance in asked.instances:
             case = load_arena(instance).case
-            mine += with_noise(case, _on(records, instance.name), sd, draws)
-            theirs += with_noise(case, _on(references, instance.name), sd, draws)
+            mine += with_noise(case, _records_of_instance(records, instance.name), sd, draws)
+            theirs += with_noise(case, _records_of_instance(references, instance.name), sd, draws)
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
         row: dict[str, Any] = {"placer": name}
         for sd, (mine, theirs) in noisy.items():
             own = [r for r in mine if r["method"] == name]
-            row[f"ratio_{round(100 * sd)}"] = _ratio(own, theirs)
-            promised = _promised(own)
-            row[f"over_promise_{round(100 * sd)}"] = _ratio(own, promised)
+            row[f"ratio_{round(100 * sd)}"] = _ratio_of_means(own, theirs)
+            promised = _promised_values(own)
+            row[f"over_promise_{round(100 * sd)}"] = _ratio_of_means(own, promised)
         rows.append(row)
-    return sorted(rows, key=lambda row: _first(row[f"ratio_{round(100 * NOISE[-1])}"]))
+    return sorted(rows, key=lambda row: _order_key(row[f"ratio_{round(100 * NOISE[-1])}"]))
 
 
-def _in_t2(asked: LeagueRound, records: Sequence[LeagueRow]) -> list[dict[str, Any]]:
+def _rows_in_t2(asked: LeagueRound, records: Sequence[LeagueRow]) -> list[dict[str, Any]]:
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
     ratios: list[RerunRow] = []
     for instance in asked.instances:
         case = load_arena(replace(instance, level="T2")).case
-        ratios += rerun(case, _on(records, instance.name))
+        ratios += rerun(case, _records_of_instance(records, instance.name))
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
         own = [r for r in ratios if r["method"] == name]
-        promised = _promised(own)
+        promised = _promised_values(own)
         theirs = [r for r in ratios if r["method"] == REFERENCE]
-        rows.append({"placer": name, "ratio": _ratio(own, theirs), "over_promise": _ratio(own, promised)})
-    return sorted(rows, key=lambda row: _first(row["ratio"]))
+        rows.append(
+            {"placer": name, "ratio": _ratio_of_means(own, theirs), "over_promise": _ratio_of_means(own, promised)}
+        )
+    return sorted(rows, key=lambda row: _order_key(row["ratio"]))
 
 
-def _promised(rows: Sequence[RerunRow]) -> list[Valued]:
+def _promised_values(rows: Sequence[RerunRow]) -> list[Valued]:
     return [{"model": row["model"], "value_s": row["found_s"]} for row in rows]
 
 
-def _on(records: Sequence[LeagueRow], instance: str) -> list[LeagueRow]:
+def _records_of_instance(records: Sequence[LeagueRow], instance: str) -> list[LeagueRow]:
     return [r for r in records if r["model"] == instance]
 
 
-def _first(ratio: Mapping[str, float] | None) -> float:
+def _order_key(ratio: Mapping[str, float] | None) -> float:
     return float("inf") if ratio is None else ratio["median"]
 
 
-def _ratio(records: Sequence[Valued], others: Sequence[Valued]) -> dict[str, float] | None:
+def _ratio_of_means(records: Sequence[Valued], others: Sequence[Valued]) -> dict[str, float] | None:
     """Return the ratio of two lots of records, geometric mean over the instances that both have."""
     ours, theirs = by_instance(records), by_instance(others)
     both = [ours[i] / theirs[i] for i in ours if i in theirs]
@@ -140,12 +142,12 @@ def repaid_rows(
         for r in records:
             if r["lesson"] == known.key and r["value_s"] is not None:
                 theirs = [o for o in references if (o["model"], o["seed"]) == (r["model"], r["seed"])]
-                saved += [_annealed(o, r["value_s"]) - r["seconds"] for o in theirs]
+                saved += [_annealing_s(o, r["value_s"]) - r["seconds"] for o in theirs]
         row = {"placer": placer, "lesson_s": known.seconds, "graphs": break_even(known.seconds, saved)}
         rows.append({**row, "cells": len(saved)})
     return rows
 
 
-def _annealed(reference: LeagueRow, value_s: float) -> float:
+def _annealing_s(reference: LeagueRow, value_s: float) -> float:
     reached = seconds_to(reference["curve"], value_s)
     return float(reference["seconds"]) if reached is None else reached

@@ -36,7 +36,7 @@ def bert_base(seed: int) -> ov.Model:
     x = _embeddings(weights, words, segments)
     bias = _mask_bias(weights, mask)
     for layer in range(LAYERS):
-        x = _layer(weights, x, bias, f"encoder.layer.{layer}")
+        x = _encoder_layer(weights, x, bias, f"encoder.layer.{layer}")
     index, axis = integers(0, "pooler.index"), integers(1, "pooler.axis")
     first = op.gather(x, index, axis, name="pooler.first_token")
     pooled = op.tanh(weights.linear(first, (WIDTH, WIDTH), "pooler.dense"), name="pooler.tanh")
@@ -79,9 +79,9 @@ def _mask_bias(weights: RandomWeights, mask: Node) -> Node:
     return op.multiply(x, weights.scalar(MASKED, f"{name}.masked"), name=name)
 
 
-def _layer(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
+def _encoder_layer(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     """Return one encoder layer: attention and a two-layer perceptron, each added to its input and normalised."""
-    y = _attention(weights, x, bias, f"{name}.attention")
+    y = _attention_of_heads(weights, x, bias, f"{name}.attention")
     y = weights.linear(y, (WIDTH, WIDTH), f"{name}.attention.output.dense")
     y = op.add(y, x, name=f"{name}.attention.output.residual")
     x = weights.layer_norm(y, WIDTH, f"{name}.attention.output.LayerNorm")
@@ -91,9 +91,9 @@ def _layer(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     return weights.layer_norm(op.add(y, x, name=f"{name}.output.residual"), WIDTH, f"{name}.output.LayerNorm")
 
 
-def _attention(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
+def _attention_of_heads(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     """Return multi-head attention before its output layer, [1, 32, 768]."""
-    query, key, value = (_heads(weights, x, f"{name}.self.{part}") for part in ("query", "key", "value"))
+    query, key, value = (_split_heads(weights, x, f"{name}.self.{part}") for part in ("query", "key", "value"))
     order = integers([0, 1, 3, 2], f"{name}.self.key_transposed.order")
     key = op.transpose(key, order, name=f"{name}.self.key_transposed")  # [1, 12, 64, 32]
     scores = op.matmul(query, key, False, False, name=f"{name}.self.scores")  # [1, 12, 32, 32]
@@ -106,7 +106,7 @@ def _attention(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     return op.reshape(joined, shape, False, name=f"{name}.self.flat")
 
 
-def _heads(weights: RandomWeights, x: Node, name: str) -> Node:
+def _split_heads(weights: RandomWeights, x: Node, name: str) -> Node:
     """Return a linear layer of x, split into heads: [1, 12, 32, 64]."""
     y = weights.linear(x, (WIDTH, WIDTH), name)
     y = op.reshape(y, integers([1, TOKENS, HEADS, WIDTH // HEADS], f"{name}.heads.shape"), False, name=f"{name}.heads")

@@ -62,7 +62,7 @@ def _transform_input(weights: RandomWeights, image: Node) -> Node:
 def _block_output(weights: RandomWeights, x: Node, block: NetworkBlock) -> Node:
     """Return the output of a block; batch normalisation is folded into the convolutions."""
     made = {INPUT: x}
-    for layer in block.layers:
+    for layer in sorted(block.layers, key=lambda layer: layer.name not in block.drawn_first):
         name, read = block.full_name(layer.name), [made[source] for source in layer.of]
         pads = (layer.window[0] // 2, layer.window[1] // 2) if layer.same else (0, 0)
         if layer.kind == "conv":

@@ -24,7 +24,7 @@ def ensemble(seed: int) -> ov.Model:
     """
     weights = RandomWeights(np.random.default_rng(seed))
     image = parameter("image", (1, 3, SIDE, SIDE), ov.Type.f32)
-    said = [_member(weights, image, name) for name in MEMBERS]
+    said = [_classifier(weights, image, name) for name in MEMBERS]
     total = said[0]
     for name, other in zip(MEMBERS[1:], said[1:], strict=True):
         total = op.add(total, other, name=f"{name}.added")
@@ -32,7 +32,7 @@ def ensemble(seed: int) -> ov.Model:
     return model("ensemble", [image], {"probabilities": mean})
 
 
-def _member(weights: RandomWeights, image: Node, name: str) -> Node:
+def _classifier(weights: RandomWeights, image: Node, name: str) -> Node:
     """Return the class probabilities of one classifier, [1, 100]."""
     x = image
     for i, (before, after, stride) in enumerate(STEPS):
@@ -54,12 +54,12 @@ def mixture_of_experts(seed: int) -> ov.Model:
     x = given
     for layer in range(LAYERS):
         name = f"layer{layer}"
-        mixed = _mixed(weights, weights.layer_norm(x, WIDTH, f"{name}.norm"), name)
+        mixed = _mix_experts(weights, weights.layer_norm(x, WIDTH, f"{name}.norm"), name)
         x = op.add(x, mixed, name=f"{name}.residual")
     return model("mixture-of-experts", [given], {"y": x})
 
 
-def _mixed(weights: RandomWeights, x: Node, name: str) -> Node:
+def _mix_experts(weights: RandomWeights, x: Node, name: str) -> Node:
     """Return what the experts say, each weighted by its column of the gate."""
     gate = op.softmax(weights.linear(x, (WIDTH, EXPERTS), f"{name}.gate"), -1, name=f"{name}.gate.softmax")
     shares = op.split(gate, integers(-1, f"{name}.gate.axis"), EXPERTS, name=f"{name}.gate.shares")

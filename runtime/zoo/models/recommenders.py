@@ -32,7 +32,7 @@ def two_towers(seed: int) -> ov.Model:
     """Return user and item towers of four layers, their products the scores: float32 [32, 1]."""
     weights = RandomWeights(np.random.default_rng(seed))
     towers = [_Tower(name, (1024, 1024, 1024, 128)) for name in ("user", "item")]
-    inputs, tops = _built(weights, towers)
+    inputs, tops = _build_towers(weights, towers)
     product = op.multiply(*tops, name="product")
     score = op.reduce_sum(product, integers([1], "score.axes"), keep_dims=True, name="score")
     return model("two-towers", inputs, {"scores": score})
@@ -42,7 +42,7 @@ def four_towers(seed: int) -> ov.Model:
     """Return four towers, the products of all pairs, and a perceptron over both: scores float32 [32, 1]."""
     weights = RandomWeights(np.random.default_rng(seed))
     towers = [_Tower(name, (512, 512, 512, 64)) for name in ("user", "item", "context", "history")]
-    inputs, tops = _built(weights, towers)
+    inputs, tops = _build_towers(weights, towers)
     stacked = op.concat([_as_row(top, towers[i].name) for i, top in enumerate(tops)], 1, name="stacked")  # [32, 4, 64]
     products = op.matmul(stacked, stacked, False, True, name="products")  # [32, 4, 4]
     flat = op.reshape(products, integers([BATCH, len(towers) ** 2], "flat.shape"), False, name="flat")
@@ -52,18 +52,18 @@ def four_towers(seed: int) -> ov.Model:
     return model("four-towers", inputs, {"scores": weights.linear(hidden, (256, 1), "top.1")})
 
 
-def _built(weights: RandomWeights, towers: list[_Tower]) -> tuple[list[Node], list[Node]]:
+def _build_towers(weights: RandomWeights, towers: list[_Tower]) -> tuple[list[Node], list[Node]]:
     """Return the inputs of all towers, and their tops, [32, width]."""
     inputs, tops = [], []
     for tower in towers:
         dense = parameter(f"{tower.name}_dense", (BATCH, DENSE), ov.Type.f32)
         ids = parameter(f"{tower.name}_ids", (BATCH, IDS), ov.Type.i64)
         inputs += [dense, ids]
-        tops.append(_top(weights, tower, dense, ids))
+        tops.append(_tower_top(weights, tower, dense, ids))
     return inputs, tops
 
 
-def _top(weights: RandomWeights, tower: _Tower, dense: Node, ids: Node) -> Node:
+def _tower_top(weights: RandomWeights, tower: _Tower, dense: Node, ids: Node) -> Node:
     """Return the top of a tower over its numbers and the embeddings of its features."""
     name = tower.name
     table = weights.normal((TABLE_ROWS, EMBEDDED), f"{name}.table", std=1.0)

@@ -21,16 +21,16 @@ GATES = 4
 
 
 def bilstm_128(seed: int) -> ov.Model:
-    """Return two bidirectional layers of 128; see `_stack`."""
-    return _stack("bilstm-128", 128, seed)
+    """Return two bidirectional layers of 128; see `_lstm_stack`."""
+    return _lstm_stack("bilstm-128", 128, seed)
 
 
 def bilstm_512(seed: int) -> ov.Model:
-    """Return two bidirectional layers of 512; see `_stack`."""
-    return _stack("bilstm-512", 512, seed)
+    """Return two bidirectional layers of 512; see `_lstm_stack`."""
+    return _lstm_stack("bilstm-512", 512, seed)
 
 
-def _stack(name: str, hidden: int, seed: int) -> ov.Model:
+def _lstm_stack(name: str, hidden: int, seed: int) -> ov.Model:
     """Return bidirectional layers one on the other: sequence float32 [1, 32, hidden] -> states [1, 32, 2 hidden].
 
     The second output, last [2, 1, hidden], are the states in which the upper layer's two directions end.
@@ -83,7 +83,7 @@ class _Layers:
         zeros = np.zeros((1, directions, sizes[1]), np.float32)
         states = [op.constant(zeros, name=f"{name}.initial_{which}") for which in ("hidden", "cell")]
         packed = self._packed(sizes, name, directions)
-        return _sequence(x, states, packed, name, "bidirectional" if directions > 1 else "forward")
+        return _lstm_sequence(x, states, packed, name, "bidirectional" if directions > 1 else "forward")
 
     def forward(self, pieces: list[Node], sizes: tuple[int, int], name: str, *, residual: bool) -> list[Node]:
         """Return a layer over pieces of time, each of which begins in the states in which the one before it ends."""
@@ -93,7 +93,7 @@ class _Layers:
         outputs = []
         for i, piece in enumerate(pieces):
             own = f"{name}.piece{i}"
-            lstm = _sequence(piece, states, packed, own, "forward")
+            lstm = _lstm_sequence(piece, states, packed, own, "forward")
             states = [lstm.output(1), lstm.output(2)]
             y = op.squeeze(lstm.output(0), integers([1], f"{own}.direction"), name=f"{own}.squeezed")
             outputs.append(op.add(y, piece, name=f"{own}.residual") if residual else y)
@@ -116,7 +116,7 @@ class _Layers:
         ]
 
 
-def _sequence(x: Node, states: list[Node], packed: list[Node], name: str, direction: str) -> Node:
+def _lstm_sequence(x: Node, states: list[Node], packed: list[Node], name: str, direction: str) -> Node:
     """Return the LSTMSequence of these weights over the whole length of x."""
     lengths = op.constant(np.array([x.shape[1]], np.int64), name=f"{name}.lengths")
     hidden = packed[1].get_output_shape(0)[-1]

@@ -66,7 +66,7 @@ def options(name: str) -> dict[str, Any]:
         UnknownNameError: there is no such workload.
     """
     generator, preset = _generator(name)
-    return {key: preset.get(key, default) for key, (_, default) in _options(generator).items()}
+    return {key: preset.get(key, default) for key, (_, default) in _known_options(generator).items()}
 
 
 def description(name: str) -> str:
@@ -92,14 +92,14 @@ def build(text: str, *, seed: int = 0) -> Workload:
     """
     name, _, query = text.partition("?")
     generator, preset = _generator(name)
-    known = _options(generator)
+    known = _known_options(generator)
     given: dict[str, Any] = dict(preset)
-    for key, value in _pairs(query, text):
+    for key, value in _option_pairs(query, text):
         if key not in known:
             raise UnknownNameError(f"option of {name}", key, known)
         given[key] = _coerced(value, known[key][0], f"{name}?{key}")
     arguments: dict[str, Any] = {}
-    for key, kind in _arguments(generator).items():
+    for key, kind in _argument_types(generator).items():
         if dataclasses.is_dataclass(kind):
             fields = {f.name: given[f.name] for f in dataclasses.fields(kind) if f.name in given}
             arguments[key] = kind(**fields)  # type: ignore[operator]
@@ -117,20 +117,20 @@ def _generator(name: str) -> tuple[Callable[..., Workload], dict[str, Any]]:
     target, _, preset = TABLE[name].partition("?")
     module, _, function = target.partition(":")
     generator: Callable[..., Workload] = getattr(importlib.import_module(module), function)
-    known = _options(generator)
-    return generator, {key: _coerced(value, known[key][0], name) for key, value in _pairs(preset, name)}
+    known = _known_options(generator)
+    return generator, {key: _coerced(value, known[key][0], name) for key, value in _option_pairs(preset, name)}
 
 
-def _arguments(generator: Callable[..., Workload]) -> dict[str, Any]:
+def _argument_types(generator: Callable[..., Workload]) -> dict[str, Any]:
     """Return {argument: type} of a generator."""
     return {key: kind for key, kind in get_type_hints(generator).items() if key != "return"}
 
 
-def _options(generator: Callable[..., Workload]) -> Mapping[str, tuple[Any, Any]]:
+def _known_options(generator: Callable[..., Workload]) -> Mapping[str, tuple[Any, Any]]:
     """Return {option: (type, default)} of a generator."""
     known: dict[str, tuple[Any, Any]] = {}
     parameters = inspect.signature(generator).parameters
-    for key, kind in _arguments(generator).items():
+    for key, kind in _argument_types(generator).items():
         if dataclasses.is_dataclass(kind):
             hints, default = get_type_hints(kind), parameters[key].default
             known |= {f.name: (hints[f.name], getattr(default, f.name)) for f in dataclasses.fields(kind)}
@@ -139,7 +139,7 @@ def _options(generator: Callable[..., Workload]) -> Mapping[str, tuple[Any, Any]
     return known
 
 
-def _pairs(query: str, text: str) -> list[tuple[str, str]]:
+def _option_pairs(query: str, text: str) -> list[tuple[str, str]]:
     """Return the (option, value) pairs of "option=value&option=value"."""
     pairs = [part.partition("=") for part in query.split("&") if part]
     if any(not key or not sign for key, sign, _ in pairs):

@@ -109,11 +109,11 @@ class Builder:
 
     def placeholder(self, shape: Shape, *, name: str | None = None) -> int:
         """Return data fed from outside, to which no gradient flows."""
-        return self.record.add("Placeholder", (), (_positive(shape),), name=name)[0]
+        return self.record.add("Placeholder", (), (_check_positive(shape),), name=name)[0]
 
     def variable(self, shape: Shape, *, name: str | None = None, trained: bool = True) -> int:
         """Return a variable: its bytes are resident where it lives, and readers elsewhere get a copy."""
-        tensor = self.record.add("Variable", (), (_positive(shape),), name=name)[0]
+        tensor = self.record.add("Variable", (), (_check_positive(shape),), name=name)[0]
         self.record.weight_bytes[self.record.producer[tensor]] = self.record.sizes[tensor]
         self.record.trained[tensor] = trained
         return tensor
@@ -313,7 +313,7 @@ def require(least: int, **sizes: int) -> None:
             raise UsageError(f"{name} is {size}.", f"Give at least {least}.")
 
 
-def _positive(shape: Shape) -> Shape:
+def _check_positive(shape: Shape) -> Shape:
     """Return the shape.
 
     Raises:

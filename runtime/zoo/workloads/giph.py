@@ -59,31 +59,31 @@ def instance(
     turn, which = divmod(index, len(SIZES))
     fatness = FATNESS[turn % len(FATNESS)]
     probability = EDGE_PROBABILITY[turn // len(FATNESS) % len(EDGE_PROBABILITY)]
-    layer = _layers(SIZES[which] if size is None else size, fatness, rng)
-    graph = _graph(layer, _reads(layer, probability, rng), rng)
-    speed = _spread(SPEED, DEVICE_SPREAD, (devices,), rng)
+    layer = _random_layers(SIZES[which] if size is None else size, fatness, rng)
+    graph = _random_graph(layer, _random_reads(layer, probability, rng), rng)
+    speed = _uniform_around(SPEED, DEVICE_SPREAD, (devices,), rng)
     able = rng.random((devices, TYPES)) < support  # [p, types]
     unable = np.flatnonzero(~able.any(axis=0))
     able[rng.integers(0, devices, unable.size), unable] = True
-    topology = _topology(devices, rng)
+    topology = _random_topology(devices, rng)
     op_s = np.where(able[:, graph.op_type], graph.flops / UNIT_FLOP / speed[:, None] * UNIT_S, np.inf)  # [p, n]
     times = dict(zip(topology.names, op_s, strict=True))
     return Workload(graph, Tags(layer, np.full(graph.n, -1)), times=times), topology
 
 
-def _spread(mean: float, spread: float, shape: tuple[int, ...], rng: np.random.Generator) -> Float64:
+def _uniform_around(mean: float, spread: float, shape: tuple[int, ...], rng: np.random.Generator) -> Float64:
     """Return float64 of the given shape, uniform within `spread` times the mean of the mean."""
     return mean * (1 + spread * rng.uniform(-1, 1, shape))
 
 
-def _layers(size: int, fatness: float, rng: np.random.Generator) -> Int32:
+def _random_layers(size: int, fatness: float, rng: np.random.Generator) -> Int32:
     """Return int32 [n], layers: a source, then random widths of mean about fatness * sqrt(size), then a sink."""
     height = int(np.ceil(rng.uniform(0, 2 * np.sqrt(size) / fatness)))
     widths = np.ceil(rng.uniform(0, 2 * fatness * np.sqrt(size), height)).astype(np.int64)
     return np.repeat(np.arange(height + 2), [1, *np.maximum(widths, 1), 1]).astype(np.int32)
 
 
-def _reads(layer: Int32, probability: float, rng: np.random.Generator) -> Bool:
+def _random_reads(layer: Int32, probability: float, rng: np.random.Generator) -> Bool:
     """Return bool [n, n], whether the column reads the row.
 
     Every earlier operation is read with equal probability, the source by none. Who would then read nothing reads one
@@ -100,11 +100,11 @@ def _reads(layer: Int32, probability: float, rng: np.random.Generator) -> Bool:
     return reads
 
 
-def _graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
+def _random_graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
     """Return the graph with random types, work and volumes; an operation's output is the largest tensor read of it."""
     n = layer.size
     producer, consumer = np.nonzero(reads)
-    edge_bytes = np.round(_spread(VOLUME * UNIT_BYTES, GRAPH_SPREAD, producer.shape, rng)).astype(np.int64)
+    edge_bytes = np.round(_uniform_around(VOLUME * UNIT_BYTES, GRAPH_SPREAD, producer.shape, rng)).astype(np.int64)
     out_bytes = np.zeros(n, np.int64)
     np.maximum.at(out_bytes, producer, edge_bytes)
     return Graph(
@@ -112,7 +112,7 @@ def _graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
         op_type=rng.integers(0, TYPES, n, dtype=np.int16),
         type_names=tuple(f"type{i}" for i in range(TYPES)),
         edges=np.stack([producer, consumer]),
-        flops=_spread(WORK * UNIT_FLOP, GRAPH_SPREAD, (n,), rng),
+        flops=_uniform_around(WORK * UNIT_FLOP, GRAPH_SPREAD, (n,), rng),
         weight_bytes=np.zeros(n, np.int64),
         out_bytes=out_bytes,
         edge_bytes=edge_bytes,
@@ -123,10 +123,10 @@ def _graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
     )
 
 
-def _topology(devices: int, rng: np.random.Generator) -> Topology:
+def _random_topology(devices: int, rng: np.random.Generator) -> Topology:
     """Return devices d00, d01, ... with a random bandwidth and latency for every ordered pair."""
-    bandwidth = _spread(BANDWIDTH * UNIT_BYTES / UNIT_S, DEVICE_SPREAD, (devices, devices), rng)
-    latency_s = _spread(LATENCY * UNIT_S, LATENCY_SPREAD, (devices, devices), rng)
+    bandwidth = _uniform_around(BANDWIDTH * UNIT_BYTES / UNIT_S, DEVICE_SPREAD, (devices, devices), rng)
+    latency_s = _uniform_around(LATENCY * UNIT_S, LATENCY_SPREAD, (devices, devices), rng)
     np.fill_diagonal(bandwidth, np.inf)
     np.fill_diagonal(latency_s, 0.0)
     specs = tuple(DeviceSpec(name, name, name) for name in (f"d{d:02d}" for d in range(devices)))

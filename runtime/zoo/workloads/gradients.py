@@ -75,15 +75,15 @@ def differentiate(record: Record, loss: int, *, optimizer: str, accumulate: bool
         if record.kinds[op] == "Variable" or not record.trained[record.outputs[op][0]]:
             continue
         record.layer, record.step = record.layers[op], record.steps[op]
-        given = [_total(record, sums.dense.pop(t, []), record.shapes[t], record.names[op]) for t in record.outputs[op]]
+        given = [_sum_of(record, sums.dense.pop(t, []), record.shapes[t], record.names[op]) for t in record.outputs[op]]
         if any(g is not None for g in given):
-            _spread(record, op, given, sums, accumulate=accumulate)
+            _hand_on(record, op, given, sums, accumulate=accumulate)
     for op in variables:
-        _update(record, op, sums, optimizer)
+        _add_update(record, op, sums, optimizer)
     record.scope, record.layer, record.step = place
 
 
-def _spread(record: Record, op: int, given: Sequence[int | None], sums: _Sums, *, accumulate: bool) -> None:
+def _hand_on(record: Record, op: int, given: Sequence[int | None], sums: _Sums, *, accumulate: bool) -> None:
     """Hand the gradients of an operation's outputs on to its inputs."""
     kind = record.kinds[op]
     rule = RULES.get(kind) or (_all_at_once if kind.startswith("Fused") else _one_by_one)
@@ -103,7 +103,7 @@ def _spread(record: Record, op: int, given: Sequence[int | None], sums: _Sums, *
             sums.dense[base].append(gradient)
 
 
-def _total(record: Record, parts: Sequence[int], shape: Shape, name: str) -> int | None:
+def _sum_of(record: Record, parts: Sequence[int], shape: Shape, name: str) -> int | None:
     """Return the sum of gradients; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
@@ -111,7 +111,7 @@ def _total(record: Record, parts: Sequence[int], shape: Shape, name: str) -> int
     return record.add("AddN", tuple(parts), (shape,), flops=flops, name=f"{name}/AddN")[0]
 
 
-def _update(record: Record, op: int, sums: _Sums, optimizer: str) -> None:
+def _add_update(record: Record, op: int, sums: _Sums, optimizer: str) -> None:
     """Add the update of a variable, where it lives and in place; a variable that nothing reads has none."""
     variable = record.outputs[op][0]
     name, shape = record.names[op], record.shapes[variable]
@@ -120,7 +120,7 @@ def _update(record: Record, op: int, sums: _Sums, optimizer: str) -> None:
     if len(rows) > 1:
         count = sum(math.prod(record.shapes[t][:-1]) for t in rows)
         rows = [record.add("Concat", tuple(rows), ((count, shape[-1]),), name=f"{name}/rows")[0]]
-    total = _total(record, [*dense, *rows], shape, name)
+    total = _sum_of(record, [*dense, *rows], shape, name)
     if total is None:
         return
     size = record.sizes[variable if dense else total]
@@ -155,7 +155,7 @@ def _one_by_one(record: Record, op: int, given: Sequence[int | None]) -> list[in
     return gradients
 
 
-def _product(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _product_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradients of a product or convolution: each a product with the other factor."""
     x, w = record.data(op)
     types = PRODUCTS[record.kinds[op]]
@@ -182,22 +182,22 @@ def _all_at_once(record: Record, op: int, given: Sequence[int | None]) -> list[i
     return [gradients.pop(t, None) for t in inputs]
 
 
-def _bias(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _bias_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradients of x + bias: that of the output itself, and its sum over all rows."""
     bias = record.data(op)[1]
     if not record.trained[bias]:
         return [given[0], None]
     flops, name = record.flops[op], f"{record.names[op]}/dBias"
-    total = record.add("BiasAddGrad", (_only(given),), (record.shapes[bias],), flops=flops, name=name)[0]
+    total = record.add("BiasAddGrad", (_first_gradient(given),), (record.shapes[bias],), flops=flops, name=name)[0]
     return [given[0], total]
 
 
-def _pass(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _sum_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradients of a sum: that of the output itself for each input."""
     return [given[0] if record.trained[t] else None for t in record.data(op)]
 
 
-def _gather(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _gather_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradient of rows taken from a table: for a variable that of the output, as it updates these alone."""
     table = record.data(op)[0]
     if record.kinds[record.producer[table]] == "Variable":
@@ -205,21 +205,23 @@ def _gather(record: Record, op: int, given: Sequence[int | None]) -> list[int | 
     return _one_by_one(record, op, given)
 
 
-def _split(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _split_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradient of a split: its parts joined; parts that nothing reads are zeros, made on the spot."""
     x = record.data(op)[0]
     parts = tuple(t for t in given if t is not None)
     return [record.add("Concat", parts, (record.shapes[x],), name=f"{record.names[op]}/d0")[0]]
 
 
-def _cross_entropy(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
+def _cross_entropy_gradient(record: Record, op: int, given: Sequence[int | None]) -> list[int | None]:
     """Return the gradient of a cross entropy: what the operation left behind, scaled."""
     backprop = record.outputs[op][1]
     shape, flops = record.shapes[backprop], float(math.prod(record.shapes[backprop]))
-    return [record.add("Mul", (_only(given), backprop), (shape,), flops=flops, name=f"{record.names[op]}/d0")[0]]
+    return [
+        record.add("Mul", (_first_gradient(given), backprop), (shape,), flops=flops, name=f"{record.names[op]}/d0")[0]
+    ]
 
 
-def _only(given: Sequence[int | None]) -> int:
+def _first_gradient(given: Sequence[int | None]) -> int:
     """Return the gradient of the first output."""
     if given[0] is None:
         raise ValueError("the first output of an operation has no gradient")
@@ -235,12 +237,12 @@ PRODUCTS: Mapping[str, tuple[str, str]] = {
 }
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(PRODUCTS, _product),
-    "AddN": _pass,
+    **dict.fromkeys(PRODUCTS, _product_gradient),
+    "AddN": _sum_gradient,
     "BatchNorm": _all_at_once,
-    "BiasAdd": _bias,
-    "Gather": _gather,
+    "BiasAdd": _bias_gradient,
+    "Gather": _gather_gradient,
     "LayerNorm": _all_at_once,
-    "SoftmaxCrossEntropy": _cross_entropy,
-    "Split": _split,
+    "SoftmaxCrossEntropy": _cross_entropy_gradient,
+    "Split": _split_gradient,
 }

@@ -57,7 +57,7 @@ def nas_cnn(*, seed: int = 0, index: int = 0, batch: int = 32, filters: int = 19
     Three stages of equal cells with a reducing cell between them, which halves the image and doubles the channels.
     filters: channels of the first stage. grouped: whether nodes are groups of operations, or operations.
     """
-    rng = _generator("nas-cnn", index, seed)
+    rng = _generator_of("nas-cnn", index, seed)
     nodes, cells = int(rng.integers(5, 8)), int(rng.integers(2, 5))
     designs = {reduces: _cnn_cell(nodes, rng) for reduces in (False, True)}
     b = Builder("core")
@@ -72,7 +72,7 @@ def nas_cnn(*, seed: int = 0, index: int = 0, batch: int = 32, filters: int = 19
             before, last = last, _cell_of(b, designs[stride == 2], (before, last), filters, stride)
     with b.at("head", layer=3 * cells + 3):
         loss = b.reduce("Mean", b.cross_entropy(b.dense(b.reduce("Mean", b.elementwise("Relu", last), (1, 2)), 10)))
-    return _training(b, loss, grouped=grouped)
+    return _training_step(b, loss, grouped=grouped)
 
 
 def nas_rnn(
@@ -89,12 +89,12 @@ def nas_rnn(
     Each of a cell's 8 to 12 nodes mixes an earlier node with a function of it, by a gate; the mean of the nodes that
     no other reads is the output. grouped: whether nodes are groups of operations, or operations.
     """
-    rng = _generator("nas-rnn", index, seed)
+    rng = _generator_of("nas-rnn", index, seed)
     nodes, steps = int(rng.integers(8, 13)), int(rng.integers(16, 25))
     source = [0, *(int(rng.integers(0, i)) for i in range(1, nodes))]
     activation = ["Tanh", *rng.choice(ACTIVATIONS, nodes - 1).tolist()]
     b = Builder("core")
-    words = _embedded(b, "embed", (batch, steps, hidden), vocabulary)
+    words = _embed_steps(b, "embed", (batch, steps, hidden), vocabulary)
     weights = []
     for i in range(nodes):
         with b.at(f"weights{i}", layer=i + 1):
@@ -110,12 +110,12 @@ def nas_rnn(
             with b.at(f"t{t}/n{i}", layer=i + 1, step=t):
                 old = values[source[i]] if i else state
                 read = old if i else b.concat([words[t], state])
-                values.append(_highway(b, old, read, weights[i], activation[i]))
+                values.append(_highway_node(b, old, read, weights[i], activation[i]))
         with b.at(f"t{t}/out", layer=nodes + 1, step=t):
             ends = [values[i] for i in range(nodes) if i not in source[1:]]
             state = b.elementwise("Scale", b.elementwise("Add", *ends)) if len(ends) > 1 else ends[0]
         losses.append(_step_loss(b, f"t{t}/softmax", state, output, at=(nodes + 2, t)))
-    return _training(b, b.elementwise("Add", *losses), grouped=grouped)
+    return _training_step(b, b.elementwise("Add", *losses), grouped=grouped)
 
 
 def nas_nmt(
@@ -132,12 +132,12 @@ def nas_nmt(
     Depth, lengths, attention and whether the encoder's first layer reads both ways are random. grouped: whether nodes
     are groups of operations, or operations.
     """
-    rng = _generator("nas-nmt", index, seed)
+    rng = _generator_of("nas-nmt", index, seed)
     depth, (length, guesses) = int(rng.integers(1, 4)), rng.integers(8, 19, 2).tolist()
     attention, both_ways = str(rng.choice(("none", "dot", "additive"))), bool(rng.integers(2))
     b = Builder("core")
-    x = _embedded(b, "embed/source", (batch, length, hidden), vocabulary)
-    y = _embedded(b, "embed/target", (batch, guesses, hidden), vocabulary)
+    x = _embed_steps(b, "embed/source", (batch, length, hidden), vocabulary)
+    y = _embed_steps(b, "embed/target", (batch, guesses, hidden), vocabulary)
     states = []
     for i in range(depth):
         x, state = lstm(b, f"encoder{i}", x, hidden, layer=i + 1)
@@ -148,21 +148,21 @@ def nas_nmt(
     for i, state in enumerate(states):
         y, _ = lstm(b, f"decoder{i}", y, hidden, layer=depth + i + 1, state=state)
     if attention != "none":
-        y = _attended(b, x, y, layer=2 * depth + 1, additive=attention == "additive")
+        y = _attend(b, x, y, layer=2 * depth + 1, additive=attention == "additive")
     with b.at("softmax", layer=2 * depth + 2):
         output = b.variable((hidden, vocabulary))
     losses = [_step_loss(b, f"softmax/t{t}", h, output, at=(2 * depth + 2, t)) for t, h in enumerate(y)]
-    return _training(b, b.elementwise("Add", *losses), grouped=grouped)
+    return _training_step(b, b.elementwise("Add", *losses), grouped=grouped)
 
 
-def _generator(family: str, index: int, seed: int) -> np.random.Generator:
+def _generator_of(family: str, index: int, seed: int) -> np.random.Generator:
     """Return the source of all choices of one graph."""
     if not 0 <= index < GRAPHS:
         raise UsageError(f"{family} has no graph {index}.", f"Give an index from 0 to {GRAPHS - 1}.")
     return np.random.default_rng([seed, FAMILIES.index(family), index])
 
 
-def _training(b: Builder, loss: int, *, grouped: bool) -> Workload:
+def _training_step(b: Builder, loss: int, *, grouped: bool) -> Workload:
     """Return the training step, its operations merged by scope: one group forward, one backward.
 
     The backward group of a scope updates the scope's weights, so it shares a device with the forward group.
@@ -212,7 +212,7 @@ def _cell_of(b: Builder, design: list[CellNode], inputs: tuple[int, int], filter
         return b.concat([values[i] for i in range(2, len(values)) if i not in used])
 
 
-def _embedded(b: Builder, scope: str, shape: tuple[int, int, int], vocabulary: int) -> list[int]:
+def _embed_steps(b: Builder, scope: str, shape: tuple[int, int, int], vocabulary: int) -> list[int]:
     """Return the vectors of each time step's words; shape: batch, steps, width."""
     with b.at(scope, layer=0):
         rows = b.gather(b.variable((vocabulary, shape[2])), b.placeholder(shape[:2]))
@@ -225,7 +225,7 @@ def _step_loss(b: Builder, scope: str, state: int, output: int, *, at: tuple[int
         return b.reduce("Sum", b.cross_entropy(b.matmul(state, output)))
 
 
-def _highway(b: Builder, old: int, read: int, weights: int, activation: str) -> int:
+def _highway_node(b: Builder, old: int, read: int, weights: int, activation: str) -> int:
     """Return old + sigmoid(a) * (activation(h) - old), where a and h are the halves of read times weights."""
     gate, new = b.split(b.matmul(read, weights), 2)
     new = new if activation == "identity" else b.elementwise(activation, new)
@@ -233,7 +233,7 @@ def _highway(b: Builder, old: int, read: int, weights: int, activation: str) -> 
     return b.elementwise("Add", old, change)
 
 
-def _attended(b: Builder, read: Sequence[int], states: Sequence[int], *, layer: int, additive: bool) -> list[int]:
+def _attend(b: Builder, read: Sequence[int], states: Sequence[int], *, layer: int, additive: bool) -> list[int]:
     """Return the decoder's states, each mixed with what it attends to of the encoder's outputs."""
     hidden = b.shape(read[0])[1]
     with b.at("combine", layer=layer):

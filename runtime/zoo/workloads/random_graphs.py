@@ -42,11 +42,11 @@ def layered(
     inputs beyond the first that come from any earlier layer instead of the one before.
     Every operation but the source reads from the layer before it; every one but the sink has a reader.
     """
-    _check(n=n, degree=degree, ccr=ccr, least_degree=1.0)
+    _check_options(n=n, degree=degree, ccr=ccr, least_degree=1.0)
     if fatness <= 0 or not 0 <= skip <= 1:
         raise UsageError(f"fatness is {fatness} and skip is {skip}.", "Give fatness > 0 and skip between 0 and 1.")
     rng = np.random.default_rng(seed)
-    layer = _layers(n, fatness * np.sqrt(n), rng)
+    layer = _draw_layers(n, fatness * np.sqrt(n), rng)
     first = np.searchsorted(layer, np.arange(layer[-1] + 2))  # [layers + 1]
     extra = rng.poisson((degree - 1) * n)
     consumer = np.concatenate([np.arange(1, n), rng.integers(1, n, extra)])
@@ -62,7 +62,7 @@ def layered(
 
 def erdos_renyi(*, seed: int, n: int = 100, degree: float = 2.0, ccr: float = 1.0) -> Workload:
     """Return a graph in which every two operations are joined with equal probability; degree: mean inputs of one."""
-    _check(n=n, degree=degree, ccr=ccr)
+    _check_options(n=n, degree=degree, ccr=ccr)
     rng = np.random.default_rng(seed)
     return workload(Shape(n, _pairs_below(n, degree * n, rng)), ccr=ccr, rng=rng)
 
@@ -81,7 +81,7 @@ def stochastic_block(
 
     inside: the expected share of edges inside blocks. order: "natural" puts one block after the other.
     """
-    _check(n=n, degree=degree, ccr=ccr)
+    _check_options(n=n, degree=degree, ccr=ccr)
     if not 1 <= blocks <= n // 2 or not 0 <= inside <= 1:
         raise UsageError(
             f"There are {blocks} blocks for {n} operations, and {inside} of the edges inside.",
@@ -105,7 +105,7 @@ def watts_strogatz(
 
     rewire: the probability that an edge ends at a random operation instead. order: "natural" runs along the ring.
     """
-    _check(n=n, degree=degree, ccr=ccr, least_degree=1.0)
+    _check_options(n=n, degree=degree, ccr=ccr, least_degree=1.0)
     if degree >= n / 2 or not 0 <= rewire <= 1:
         raise UsageError(
             f"degree is {degree} for {n} operations and rewire is {rewire}.",
@@ -127,7 +127,7 @@ def barabasi_albert(
     order: "natural" leads from old to new, so that the hubs are early.
     Source: Batagelj and Brandes, Efficient generation of large random networks (2005); all entries at once.
     """
-    _check(n=n, degree=degree, ccr=ccr, least_degree=1.0)
+    _check_options(n=n, degree=degree, ccr=ccr, least_degree=1.0)
     rng = np.random.default_rng(seed)
     draws = int(degree)
     young = np.repeat(np.arange(1, n), draws)
@@ -148,7 +148,7 @@ def series_parallel(*, seed: int, n: int = 100, ccr: float = 1.0, series: float 
     It grows from one edge by rounds: half of the edges take up a new operation each, which replaces the edge by a
     path over it, with probability `series`, or lays that path beside it.
     """
-    _check(n=n, degree=1.0, ccr=ccr)
+    _check_options(n=n, degree=1.0, ccr=ccr)
     if not 0 <= series <= 1:
         raise UsageError(f"series is {series}.", "Give a probability between 0 and 1.")
     rng = np.random.default_rng(seed)
@@ -173,8 +173,8 @@ def workload(shape: Shape, *, ccr: float, rng: np.random.Generator) -> Workload:
     """
     n = shape.n
     edges = _connected(n, shape.pairs, rng)
-    op_s = _positive(n, rng) * MEAN_S
-    volume = _positive(n, rng)
+    op_s = _draw_log_normal(n, rng) * MEAN_S
+    volume = _draw_log_normal(n, rng)
     scale = ccr * op_s.mean() * LINK_BYTES_PER_S / max(float(volume[edges[0]].mean()), 1e-12)
     out_bytes = 4 * np.round(volume * scale / 4).astype(np.int64)
     types = tuple(f"type{i}" for i in range(TYPES))
@@ -184,7 +184,7 @@ def workload(shape: Shape, *, ccr: float, rng: np.random.Generator) -> Workload:
         type_names=types,
         edges=edges,
         flops=op_s * FLOP_PER_S,
-        weight_bytes=4 * np.round(_positive(n, rng) * WEIGHT_BYTES / 4).astype(np.int64),
+        weight_bytes=4 * np.round(_draw_log_normal(n, rng) * WEIGHT_BYTES / 4).astype(np.int64),
         out_bytes=out_bytes,
         edge_bytes=out_bytes[edges[0]],
         shape_ptr=np.arange(n + 1),
@@ -196,7 +196,7 @@ def workload(shape: Shape, *, ccr: float, rng: np.random.Generator) -> Workload:
     return Workload(graph, tags, times={"*": op_s}, link_bytes_per_s=LINK_BYTES_PER_S)
 
 
-def _check(*, n: int, degree: float, ccr: float, least_degree: float = 0.0) -> None:
+def _check_options(*, n: int, degree: float, ccr: float, least_degree: float = 0.0) -> None:
     """Raise UsageError unless the common options make sense."""
     faults = [
         fault
@@ -211,12 +211,12 @@ def _check(*, n: int, degree: float, ccr: float, least_degree: float = 0.0) -> N
         raise UsageError(f"A random graph cannot be made: {'; '.join(faults)}.", "Change these options.")
 
 
-def _positive(n: int, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _draw_log_normal(n: int, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return float64 [n], draws of a log-normal distribution of mean 1."""
     return rng.lognormal(-(SPREAD**2) / 2, SPREAD, n)
 
 
-def _layers(n: int, width: float, rng: np.random.Generator) -> Int32:
+def _draw_layers(n: int, width: float, rng: np.random.Generator) -> Int32:
     """Return int32 [n], layers: one source, then widths of the given mean, then one sink."""
     # A mean of `width` over numbers from 1 up: 1 to 2 width - 1, the fraction left to chance.
     high = max(1.0, 2 * width - 1)

@@ -170,11 +170,11 @@ class Record:
             edges=edges,
             flops=np.array(self.flops, np.float64),
             weight_bytes=np.array(self.weight_bytes, np.int64),
-            out_bytes=_sums(sizes, self.outputs),
+            out_bytes=_sum_ranges(sizes, self.outputs),
             edge_bytes=edge_bytes,
             shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in shapes])]).astype(np.int64),
             shape_dim=np.fromiter(chain.from_iterable(shapes), np.int64),
-            colocate=_ties(np.array(self.owner, np.int64)),
+            colocate=_colocation_groups(np.array(self.owner, np.int64)),
             kernel=np.full(n, -1, np.int32),
             reads=reads,
         )
@@ -197,7 +197,7 @@ class Record:
         return edges_of(producer, consumer, tensor - first[producer], size)
 
 
-def _sums(sizes: Int64, ranges: Sequence[range]) -> Int64:
+def _sum_ranges(sizes: Int64, ranges: Sequence[range]) -> Int64:
     """Return int64 [n], the sizes added up over each range of tensors."""
     upto = np.concatenate([[0], np.cumsum(sizes)])
     bounds = np.array([(r.start, r.stop) for r in ranges], np.int64).reshape(-1, 2)
@@ -205,7 +205,7 @@ def _sums(sizes: Int64, ranges: Sequence[range]) -> Int64:
     return total
 
 
-def _ties(owner: Int64) -> Int32:
+def _colocation_groups(owner: Int64) -> Int32:
     """Return int32 [n], one number for operations that lead to one owner; -1 for an operation without company."""
     root = np.where(owner < 0, np.arange(owner.size), owner)
     while np.any(root != root[root]):

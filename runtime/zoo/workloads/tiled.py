@@ -23,8 +23,8 @@ def chainmm(*, size: int = 2048, link_bytes_per_s: float = 8e9) -> Workload:
     D E is made in 4 x 4 tiles without partial sums; every output tile is then the sum of four terms of A B and four of
     C (D E). Four devices can do a quarter of the work each, with all sums at home, and never wait.
     """
-    _divisible(size=size)
-    program = Program(_machine(link_bytes_per_s), stage=0)
+    _check_divisible(size=size)
+    program = Program(_tile_machine(link_bytes_per_s), stage=0)
     a, b, c, d, e = (Blocks.given(size, size, QUARTERS) for _ in range(5))
     de = program.product("DE", d, e, grid=QUARTERS, splits=1)
     ab = program.partial_products("AB", a, b, HALVES, 4)
@@ -38,8 +38,8 @@ def chainmm(*, size: int = 2048, link_bytes_per_s: float = 8e9) -> Workload:
 
 def ffnn(*, batch: int = 3072, width: int = 3072, hidden: int = 3072, link_bytes_per_s: float = 8e9) -> Workload:
     """Return one training step of a network of two layers: forward, backward and the update of all weights."""
-    _divisible(batch=batch, width=width, hidden=hidden)
-    program = Program(_machine(link_bytes_per_s), stage=0)
+    _check_divisible(batch=batch, width=width, hidden=hidden)
+    program = Program(_tile_machine(link_bytes_per_s), stage=0)
     x, target = Blocks.given(batch, width, HALVES), Blocks.given(batch, width, HALVES)
     w1, w2 = Blocks.given(width, hidden, HALVES), Blocks.given(hidden, width, HALVES)
     b1, b2 = Blocks.given(1, hidden, (1, 2)), Blocks.given(1, width, (1, 2))
@@ -47,10 +47,10 @@ def ffnn(*, batch: int = 3072, width: int = 3072, hidden: int = 3072, link_bytes
     program.stage = 1
     y = program.each("Sigmoid", "Y", program.each("BiasAdd", "AW2+b2", program.product("AW2", a, w2), b2))
     dy = program.each("Sub", "dY", y, target)
-    _update(program, "2", w2, b2, program.product("dW2", a.transposed, dy), dy)
+    _update_layer(program, "2", w2, b2, program.product("dW2", a.transposed, dy), dy)
     dz = program.each("ReluGrad", "dZ", program.product("dA", dy, w2.transposed), a)
     program.stage = 0
-    _update(program, "1", w1, b1, program.product("dW1", x.transposed, dz), dz)
+    _update_layer(program, "1", w1, b1, program.product("dW1", x.transposed, dz), dz)
     return program.workload()
 
 
@@ -59,9 +59,9 @@ def llama_block(*, sequence: int = 512, hidden: int = 2048, heads: int = 16, lin
 
     The terms of a product are four.
     """
-    _divisible(sequence=sequence, hidden=hidden, heads=heads)
-    program = Program(_machine(link_bytes_per_s), stage=0)
-    _attention(program, Blocks.given(sequence, hidden, HALVES), heads, splits=4)
+    _check_divisible(sequence=sequence, hidden=hidden, heads=heads)
+    program = Program(_tile_machine(link_bytes_per_s), stage=0)
+    _tiled_attention(program, Blocks.given(sequence, hidden, HALVES), heads, splits=4)
     return program.workload()
 
 
@@ -77,9 +77,9 @@ def llama_layer(
 
     The terms of a product are two in the attention half and four behind it. Shapes are those of Llama 7B, halved.
     """
-    _divisible(sequence=sequence, hidden=hidden, heads=heads, inner=inner)
-    program = Program(_machine(link_bytes_per_s), stage=0)
-    x = _attention(program, Blocks.given(sequence, hidden, HALVES), heads, splits=2)
+    _check_divisible(sequence=sequence, hidden=hidden, heads=heads, inner=inner)
+    program = Program(_tile_machine(link_bytes_per_s), stage=0)
+    x = _tiled_attention(program, Blocks.given(sequence, hidden, HALVES), heads, splits=2)
     program.stage += 1
     normed = _rms_norm(program, "norm2", x)
     widening, narrowing = Blocks.given(hidden, inner, HALVES), Blocks.given(inner, hidden, HALVES)
@@ -90,21 +90,21 @@ def llama_layer(
     return program.workload()
 
 
-def _machine(link_bytes_per_s: float) -> TileMachine:
+def _tile_machine(link_bytes_per_s: float) -> TileMachine:
     """Return the machine that times are given for."""
     if not link_bytes_per_s > 0:
         raise UsageError(f"A link cannot carry {link_bytes_per_s} bytes per second.", "Give a positive number.")
     return TileMachine(link_bytes_per_s=link_bytes_per_s)
 
 
-def _divisible(**sizes: int) -> None:
+def _check_divisible(**sizes: int) -> None:
     """Raise UsageError unless all sizes can be cut four ways."""
     wrong = [f"{name}={size}" for name, size in sizes.items() if size < 4 or size % 4]
     if wrong:
         raise UsageError(f"Sizes that cannot be cut into four: {', '.join(wrong)}.", "Choose multiples of 4.")
 
 
-def _update(program: Program, layer: str, weight: Blocks, bias: Blocks, slope: Blocks, delta: Blocks) -> None:
+def _update_layer(program: Program, layer: str, weight: Blocks, bias: Blocks, slope: Blocks, delta: Blocks) -> None:
     """Write down the step of one layer's weight, by its gradient `slope`, and of its bias, by that of its sums."""
     program.each("ApplyGradient", f"W{layer}'", weight, slope, per_element=2)
     for j in range(delta.grid[1]):
@@ -125,7 +125,7 @@ def _rms_norm(program: Program, name: str, x: Blocks) -> Blocks:
     return program.each("Scale", f"{name}.scaled", x, Blocks(tuple(roots)), gain, per_element=2)
 
 
-def _attention(program: Program, x: Blocks, heads: int, *, splits: int) -> Blocks:
+def _tiled_attention(program: Program, x: Blocks, heads: int, *, splits: int) -> Blocks:
     """Return x plus the causal self-attention of its norm; half the heads belong to each column block."""
     weight = Blocks.given(x.columns, x.columns, HALVES)
     normed = _rms_norm(program, "norm1", x)

@@ -33,20 +33,20 @@ def bert(
     b = recipe.builder()
     with b.at("embeddings", layer=0):
         mask = b.placeholder((batch, 1, 1, sequence), name="mask")
-        x = _embedded(b, batch, sequence, hidden)
-        x = _dropped(b, _normed(b, x), recipe)
+        x = _sum_embeddings(b, batch, sequence, hidden)
+        x = _drop_in_training(b, _normalise(b, x), recipe)
     for layer in range(layers):
         with b.at(f"layer{layer}", layer=layer + 1):
             with b.at("attention"):
-                y = _dropped(b, _attention(b, x, mask, heads, recipe), recipe)
-                x = _normed(b, b.elementwise("Add", x, y))
+                y = _drop_in_training(b, _self_attention(b, x, mask, heads, recipe), recipe)
+                x = _normalise(b, b.elementwise("Add", x, y))
             with b.at("feed_forward"):
-                y = _dropped(b, _feed_forward(b, x, "Gelu"), recipe)
-                x = _normed(b, b.elementwise("Add", x, y))
+                y = _drop_in_training(b, _feed_forward(b, x, "Gelu"), recipe)
+                x = _normalise(b, b.elementwise("Add", x, y))
     with b.at("head", layer=layers + 1):
         first = b.reshape(b.slice(x, (batch, 1, hidden)), (batch, hidden))
         pooled = b.elementwise("Tanh", b.dense(first, hidden))
-        logits = b.dense(_dropped(b, pooled, recipe), CLASSES)
+        logits = b.dense(_drop_in_training(b, pooled, recipe), CLASSES)
         if recipe.training:
             return recipe.finish(b, b.reduce("Mean", b.cross_entropy(logits)))
         b.softmax(logits)
@@ -76,16 +76,16 @@ def moe_block(
     for block in range(blocks):
         with b.at(f"block{block}", layer=block):
             with b.at("attention"):
-                y = _attention(b, _normed(b, x), mask, heads, recipe)
+                y = _self_attention(b, _normalise(b, x), mask, heads, recipe)
                 x = b.elementwise("Add", x, y)
             with b.at("experts"):
-                x = b.elementwise("Add", x, _mixture(b, _normed(b, x), experts))
+                x = b.elementwise("Add", x, _mixture(b, _normalise(b, x), experts))
     if recipe.training:
         return recipe.finish(b, b.reduce("Mean", x))
     return b.workload()
 
 
-def _embedded(b: Builder, batch: int, sequence: int, hidden: int) -> int:
+def _sum_embeddings(b: Builder, batch: int, sequence: int, hidden: int) -> int:
     """Return the sum of the embeddings of tokens, segments and positions."""
     tokens, segments = (b.placeholder((batch, sequence), name=name) for name in ("tokens", "segments"))
     words = b.gather(b.variable((VOCABULARY, hidden), name="words"), tokens)
@@ -94,7 +94,7 @@ def _embedded(b: Builder, batch: int, sequence: int, hidden: int) -> int:
     return b.elementwise("Add", b.elementwise("Add", words, kinds), places)
 
 
-def _attention(b: Builder, x: int, mask: int, heads: int, recipe: NetworkOptions) -> int:
+def _self_attention(b: Builder, x: int, mask: int, heads: int, recipe: NetworkOptions) -> int:
     """Return multi-head self-attention of x [batch, sequence, hidden]."""
     batch, sequence, hidden = b.shape(x)
     split = (batch, sequence, heads, hidden // heads)
@@ -109,7 +109,7 @@ def _attention(b: Builder, x: int, mask: int, heads: int, recipe: NetworkOptions
 
     q, k, v = projected("query"), projected("key"), projected("value")
     scores = b.elementwise("Add", b.matmul(q, k, transpose=True), mask)
-    mixed = b.matmul(_dropped(b, b.softmax(scores), recipe), v)
+    mixed = b.matmul(_drop_in_training(b, b.softmax(scores), recipe), v)
     with b.at("output"):
         return b.dense(b.reshape(b.transpose(mixed, (0, 2, 1, 3)), (batch, sequence, hidden)), hidden)
 
@@ -145,13 +145,13 @@ def _mixture(b: Builder, x: int, experts: int) -> int:
     return b.elementwise("AddN", *answers)
 
 
-def _normed(b: Builder, x: int) -> int:
+def _normalise(b: Builder, x: int) -> int:
     """Return x normalised over its last axis, scaled and shifted."""
     width = b.shape(x)[-1]
     return b.layer_norm(x, b.variable((width,), name="gamma"), b.variable((width,), name="beta"))
 
 
-def _dropped(b: Builder, x: int, recipe: NetworkOptions) -> int:
+def _drop_in_training(b: Builder, x: int, recipe: NetworkOptions) -> int:
     """Return x with a part of it set to zero where the network is being trained."""
     return b.elementwise("Dropout", x) if recipe.training else x
 

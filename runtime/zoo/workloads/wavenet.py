@@ -54,7 +54,7 @@ def wavenet(
     total = -1  # no skip connection yet
     for i in range(stacks * layers):
         with b.at(f"stack{i // layers}/layer{i % layers}", layer=i + 1):
-            x, total = _layer(b, x, total, skip, 2 ** (i % layers), last=i == stacks * layers - 1)
+            x, total = _dilated_layer(b, x, total, skip, 2 ** (i % layers), last=i == stacks * layers - 1)
     with b.at("head", layer=stacks * layers + 1):
         hidden = b.conv(b.elementwise("Relu", total), skip, 1)
         logits = b.conv(b.elementwise("Relu", hidden), LEVELS, 1)
@@ -62,14 +62,14 @@ def wavenet(
     return recipe.finish(b, loss)
 
 
-def _layer(b: Builder, x: int, total: int, skip: int, dilation: int, *, last: bool) -> tuple[int, int]:
+def _dilated_layer(b: Builder, x: int, total: int, skip: int, dilation: int, *, last: bool) -> tuple[int, int]:
     """Return the input of the next layer, and the sum of the skip connections so far.
 
     total: that sum before this layer, -1 for none. last: no layer comes behind, so that its input is not made.
     """
     channels = b.shape(x)[-1]
     if b.fidelity == "fused":
-        return _fused(b, x, total, skip)
+        return _fused_layer(b, x, total, skip)
     halves = b.split(b.conv(x, 2 * channels, 2, dilation=dilation, padding="causal"), 2)
     gated = b.elementwise("Mul", b.elementwise("Tanh", halves[0]), b.elementwise("Sigmoid", halves[1]))
     out = b.conv(gated, skip, 1)
@@ -77,8 +77,8 @@ def _layer(b: Builder, x: int, total: int, skip: int, dilation: int, *, last: bo
     return x, out if total < 0 else b.elementwise("Add", total, out)
 
 
-def _fused(b: Builder, x: int, total: int, skip: int) -> tuple[int, int]:
-    """Return what `_layer` does, from one operation."""
+def _fused_layer(b: Builder, x: int, total: int, skip: int) -> tuple[int, int]:
+    """Return what `_dilated_layer` does, from one operation."""
     batch, samples, channels = b.shape(x)
     weights = b.variable((channels, 2 * 2 * channels + channels + skip), name="weights")
     inputs = (x, weights) if total < 0 else (x, total, weights)
