@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import UnknownNameError, UsageError
-from pipeline.shared.payload import whole_ir
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -84,7 +83,9 @@ def export(name: str, xml: Path, *, seed: int = 0) -> None:
     if xml.suffix != ".xml":
         raise UsageError(f"An IR cannot be written to {xml}.", "Choose a name that ends in .xml.")
     model = build_model(name, seed=seed)
-    import openvino as ov  # here, so that names can be listed without loading the runtime
+    import openvino as ov  # here, so that names can be listed, and graphs built, without loading the runtime
+
+    from pipeline.shared.payload import whole_ir
 
     xml.parent.mkdir(parents=True, exist_ok=True)
     with whole_ir(xml) as written:
