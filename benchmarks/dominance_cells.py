@@ -31,8 +31,8 @@ from pipeline.shared.partition import colocated
 from pipeline.store.store import digest
 from runtime.machines.costs import cost_table
 from runtime.machines.topology import machine
-from runtime.workloads.random_graphs import Shape, layered
-from runtime.workloads.random_graphs import workload as with_amounts
+from runtime.zoo.workloads.random_graphs import Shape, layered
+from runtime.zoo.workloads.random_graphs import workload as with_amounts
 
 Value = TypeVar("Value")
 Generator = np.random.Generator

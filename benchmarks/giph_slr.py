@@ -18,7 +18,7 @@ from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
 from pipeline.settings.registry import build
 from runtime.simulators.listsched import ListSched
-from runtime.workloads.giph import instance
+from runtime.zoo.workloads.giph import instance
 
 INSTANCES = 600
 BUDGET_S = 1.0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.common import Figure, figure, say
-from pipeline.bench.league.arena import within
+from pipeline.bench.league.arena import with_memory_share
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -45,7 +45,7 @@ def figures(graphs: int = 1) -> Iterator[Figure]:
 
 def _within(case: LoadedScenario, share: float) -> LoadedScenario:
     """Return the case on devices that hold a share of an equal part of what one device alone would hold."""
-    return replace(case, problem=case.problem.on(topology=within(case.problem, "T2", share)))
+    return replace(case, problem=case.problem.on(topology=with_memory_share(case.problem, "T2", share)))
 
 
 def _value_s(case: LoadedScenario) -> float:

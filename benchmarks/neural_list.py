@@ -33,7 +33,7 @@ from policy.place.neural.neural_list import NeuralList
 from policy.place.neural.planning import plans
 from policy.place.neural.training import CrossEntropy
 from policy.place.search import Search
-from runtime.workloads.placeto import FAMILIES, split
+from runtime.zoo.workloads.placeto import FAMILIES, split
 
 DEVICES = (4, 8)
 GRAPHS = 3  # of each family

@@ -23,7 +23,7 @@ from pipeline.settings.registry import build
 from pipeline.shared.torch_tools import seeded
 from policy.place.placeto.placeto import Placeto, published
 from policy.place.search import Search
-from runtime.workloads.placeto import FAMILIES, split
+from runtime.zoo.workloads.placeto import FAMILIES, split
 
 DEVICES = 4
 TRAINED_ON = 4  # graphs of a family that a policy for graphs it has not seen learns from, together

@@ -17,7 +17,7 @@ from pipeline.core.graph import Graph
 from pipeline.report.page import graph_context, write_page
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.plain import PlainPage
-from runtime import workloads
+from runtime.zoo import workloads
 
 GRAPH = "gnmt8"
 OPENED = 5

@@ -31,7 +31,7 @@ Point = tuple[int, float, float]  # evaluations, seconds, the best value so far 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
+class LearnedPolicy:
     """A policy that was learned on other cases.
 
     key: a digest of all that decided what was learned. seconds: what learning took. folder: where the policy lies.
@@ -48,7 +48,7 @@ class BenchCell:
     """What is to be run: a method on a case with a budget and a seed.
 
     evaluations, seconds: the budget, whichever ends first; None is no limit. device: the one that a single device's
-    cell is about, "" for all other methods. lesson: what the method has learned before, on other cases.
+    cell is about, "" for all other methods. policy: what the method has learned before, on other cases.
     """
 
     case: BenchCase
@@ -58,7 +58,7 @@ class BenchCell:
     seed: int
     device: str = ""
     seconds: float | None = None
-    lesson: Lesson | None = None
+    policy: LearnedPolicy | None = None
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class BenchCell:
             "device": self.device,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
-            "lesson": None if self.lesson is None else self.lesson.key,
+            "lesson": None if self.policy is None else self.policy.key,
             "seed": self.seed,
         }
 
@@ -143,14 +143,6 @@ class CellRecord(CellOutcome):
     settings: dict[str, Any]
 
 
-def cells_of(case: BenchCase, method: BenchMethod, seeds: int, evaluations: int) -> list[BenchCell]:
-    """Return the cells of a method on a case: one per seed, or per device of a single device's row."""
-    placer = method.build()
-    if method.placer == SINGLE:
-        return [BenchCell(case, method, placer, 1, 0, device) for device in case.devices]
-    return [BenchCell(case, method, placer, evaluations, seed) for seed in range(seeds if method.seeded else 1)]
-
-
 def on_file(path: Path, schema: str, key: str) -> dict[str, Any] | None:
     """Return the document of a file that was written for a key; None where it is absent, torn, or another's."""
     try:
@@ -177,10 +169,10 @@ def run_cell(
     folder: of the file; None where whoever asked writes it. single_s: device -> seconds of everything on it. check:
     raises where the run is to end.
     """
-    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _disturbed(cell)
+    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _count_disturbed(cell)
     best_single_s = min(single_s.values())
     try:
-        outcome = _single(cell, single_s) if cell.device else _searched(cell, check)
+        outcome = _single_outcome(cell, single_s) if cell.device else _search_outcome(cell, check)
     except PlacewrightError as error:
         infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
         outcome = {"failed": str(error), "value_s": None, "infeasible": infeasible}
@@ -201,17 +193,17 @@ def run_cell(
         "cpu_s": time.process_time() - begun_cpu,
         "settings": cell.settings,
     }
-    if folder is not None and _disturbed(cell) == disturbed:
+    if folder is not None and _count_disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
 
 
-def _disturbed(cell: BenchCell) -> int:
+def _count_disturbed(cell: BenchCell) -> int:
     """Return how many placements of the case could not be measured for reasons that may pass."""
     return 0 if cell.case.journal is None else len(cell.case.journal.disturbed)
 
 
-def _single(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
+def _single_outcome(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
     value_s = single_s[cell.device]
     if not math.isfinite(value_s):
         return {"failed": f"{cell.device} cannot run everything.", "value_s": None, "infeasible": False}
@@ -230,7 +222,7 @@ def _single(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutcome:
     }
 
 
-def _searched(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
+def _search_outcome(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
     """Return what a placer found, and its way there; its preparation counts among the seconds."""
     curve = Improvements()
 
@@ -239,8 +231,8 @@ def _searched(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
         curve.add(progress.done, progress.value_s)
 
     grouping, problem = prepared(cell.method, cell.placer, cell.case, seed=cell.seed)
-    if cell.lesson is not None and problem.policy is not None:
-        problem = replace(problem, policy=replace(problem.policy, learned=cell.lesson.policy))
+    if cell.policy is not None and problem.policy is not None:
+        problem = replace(problem, policy=replace(problem.policy, learned=cell.policy.policy))
     evaluator = cell.case.bind(grouping)
     seconds = cell.seconds if cell.case.journal is None else UNTIL_DONE_S
     answer = cell.placer.place(problem, evaluator, Budget(cell.evaluations, seconds), seed=cell.seed, progress=hook)
@@ -270,24 +262,3 @@ class Improvements:
         """Note the best value so far; one that is no better than the last, or not finite, is left out."""
         if math.isfinite(value_s) and (not self.points or value_s < self.points[-1][2]):
             self.points.append((done, time.monotonic() - self.begun_s, value_s))
-
-
-@dataclass(frozen=True, slots=True)
-class Optimum:
-    """The best value that is possible, if `proven`; else the best that the exact method found."""
-
-    value_s: float
-    proven: bool
-    found_by: str
-
-
-def optimum(case: BenchCase, method: BenchMethod) -> Optimum | None:
-    """Return what an exact method finds where operations are placed one by one; None on real devices."""
-    if case.journal is not None:
-        return None
-    evaluator = case.bind(case.subject.grouping)
-    fine = BenchMethod(method.name, method.placer, method.params, coarsen=())
-    placer = fine.build()
-    _, problem = prepared(fine, placer, case, seed=0)
-    answer = placer.place(problem, evaluator, Budget(10_000), seed=0, progress=lambda _: None)
-    return Optimum(answer.value_s, answer.proven, answer.best.found_by)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pipeline.bench.cases import BenchCase
-from pipeline.core.errors import UnknownNameError
 from pipeline.core.graph import Grouping
 from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
 from pipeline.placing.recipes import chained, for_placer
-from pipeline.placing.setup import coarse_problem, learns, recipe_of
+from pipeline.placing.setup import coarse_problem, recipe_of
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import placers_called
@@ -47,63 +46,14 @@ class BenchMethod:
         placer: Placer = registry.build("place", self.placer, self.params)
         return placer
 
+    def to_document(self) -> dict[str, Any]:
+        """Return the method as JSON values."""
+        return asdict(self)
 
-METHODS = (
-    BenchMethod(SINGLE, "single", seeded=False),
-    BenchMethod("random", "random"),
-    BenchMethod("metis", "metis"),
-    BenchMethod("min_cut", "min_cut", seeded=False),
-    BenchMethod("portfolio", "portfolio"),
-    BenchMethod("hsdag_paper", "hsdag_paper", learned=True),
-    BenchMethod("hsdag_released", "hsdag_released", learned=True),
-    BenchMethod("hsdag", "hsdag", {"warm": 0.0}, learned=True),
-    BenchMethod("hsdag-warm", "hsdag", learned=True),
-)
-
-# What the tables 2 and 3 of HSDAG's paper compare, and what stands beside them here.
-PAPER_METHODS = (
-    *(method for method in METHODS if method.name in (SINGLE, "min_cut")),
-    BenchMethod("placeto", "placeto", learned=True),
-    BenchMethod("hdp", "hdp", learned=True),
-    *(
-        BenchMethod(f"hsdag_paper without {name}", "hsdag_paper", {"without": name}, learned=True)
-        for name in ("shape", "id", "structure")
-    ),
-    *(method for method in METHODS if method.placer.startswith("hsdag")),
-)
-
-
-def chosen(names: Sequence[str]) -> list[BenchMethod]:
-    """Return the methods of these names; without any, those of the table whose placers are there.
-
-    A placer that is not in the table may be named too, and has its default parameters.
-
-    Raises:
-        UnknownNameError: there is no such method; one of the table whose placer is missing is none.
-    """
-    placers = registry.table("place")
-    usual = {method.name: method for method in METHODS if method.placer in placers}
-    there = {method.name: method for method in PAPER_METHODS if method.placer in placers} | usual
-    for name in names:
-        if name not in there and name not in placers:
-            raise UnknownNameError("method", name, [*there, *placers], "docs/bench.md and `placewright list place`")
-    wanted = dict.fromkeys(names or usual)
-    methods = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
-    for method in methods:
-        method.build()
-    return methods
-
-
-def of_the_paper() -> list[str]:
-    """Return the names of the methods of the paper's tables whose placers are registered."""
-    placers = registry.table("place")
-    return [method.name for method in PAPER_METHODS if method.placer in placers]
-
-
-def missing() -> list[str]:
-    """Return the methods of the table whose placers are not registered."""
-    placers = registry.table("place")
-    return [method.name for method in METHODS if method.placer not in placers]
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> BenchMethod:
+        """Return the method of `to_document`."""
+        return cls(**{**document, "coarsen": tuple(document["coarsen"])})
 
 
 def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int) -> tuple[Grouping, Problem]:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli import console
 from pipeline.cli.options import COUNT, POSITIVE, debug_option, json_option, on_option, open_store, store_option
-from pipeline.core.figures import gap_text
 
 if TYPE_CHECKING:
-    from pipeline.bench.hsdag import BenchEffort
-    from pipeline.bench.league.protocol import LeagueEffort
     from pipeline.fleet.engine import Engine
+    from pipeline.store.task import Progress
 
-# What is compared -> options that only others read.
-SUITES = {
-    "hsdag": ("instances", "parts", "seconds", "page", "retry_disturbed", "inputs"),
-    "league": ("models", "evaluators", "tables", "measurements", "set", "inputs"),
-    "exact": (
-        *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "measurements", "workers"),
-        *("set", "page", "retry_disturbed"),
-    ),
-}
+# Options that not every suite reads, and what users write where that is not their name.
+SPECIAL = (
+    *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "seconds", "measurements"),
+    *("workers", "assignments", "page", "retry_disturbed", "inputs"),
+)
+WRITTEN = {"assignments": "set"}
 PATH = click.Path(path_type=Path)
-MOST_WORKERS = 8  # unless given; each holds some hundred MB
-FULL_S, QUICK_S = 60.0, 5.0  # seconds of a cell of exact
-
-Run = tuple[dict[str, Any], Callable[[], None]]  # a suite's document, and what shows it to people
-Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 
 
 @click.command()
@@ -71,147 +60,35 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
 
     `placewright report DIR` makes one page of the intervals of such a folder.
     """
-    from pipeline.core.errors import UnknownNameError, UsageError
-
-    if suite not in SUITES:
-        raise UnknownNameError("benchmark", suite, SUITES)
-    given = [name for name in SUITES[suite] if options["assignments" if name == "set" else name]]
-    foreign = [f"--{name.replace('_', '-')}" for name in given]
-    if foreign:
-        raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
-    run = {"hsdag": _hsdag, "league": _league, "exact": _exact}[suite]
-    document, show = run(out, options)
-    if as_json:
-        console.print_json(document)
-    else:
-        show()
-
-
-def _hsdag(out: Path, options: Mapping[str, Any]) -> Run:
-    """Run hsdag; return its document, and what shows it to people."""
-    from pipeline.bench.hsdag import FULL, QUICK, WORKER, Question
-    from pipeline.bench.hsdag import bench as compare
-    from pipeline.bench.pages import sentences
-    from pipeline.bench.paper_tables import sentences as missing_rows
-
-    models, evaluators, methods = (_names(options[key]) for key in ("models", "evaluators", "methods"))
-    question = Question(models, evaluators, methods, tables=options["tables"])
-    effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "measurements"))
-    settings = _settings(options["assignments"])
-    store = open_store(options["store"])
-    with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
-        document = compare(question, effort, out, store, settings=settings, fleet=fleet, progress=progress)
-
-    def show() -> None:
-        _show_cases(document)
-        for line in [*sentences(document), *missing_rows(document.get("tables", ())), *document["notes"]]:
-            console.show(line)
-        console.show(f"Written to {out}: results.md, results.json and figures")
-
-    return document, show
-
-
-def _league(out: Path, options: Mapping[str, Any]) -> Run:
-    """Run the league; return its document, and what shows it to people."""
-    from pipeline.bench.league.pages import in_words
-    from pipeline.bench.league.protocol import FULL, QUICK
-    from pipeline.bench.league.run import WORKER, LeagueQuestion, league
-
-    question = LeagueQuestion(_names(options["methods"]), _names(options["instances"]))
-    effort = _effort(QUICK if options["quick"] else FULL, options, ("seeds", "evaluations", "seconds"))
-    effort = replace(effort, parts=_names(options["parts"]) or effort.parts)
-    more = {"page": options["page"], "retry": options["retry_disturbed"]}
-    with _fleet(options, WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
-        document = league(question, effort, out, **more, fleet=fleet, progress=progress)
-
-    def show() -> None:
-        for line in [*in_words(document), *document["notes"]]:
-            console.show(line)
-        console.show(f"Written to {out}: league.md, league.json and figures")
-
-    return document, show
-
-
-def _exact(out: Path, options: Mapping[str, Any]) -> Run:
-    """Run exact; return its document, and what shows it to people."""
-    from pipeline.bench import exact
+    from pipeline.bench.suites import BenchRequest, TextTable, foreign_options, suite_of
     from pipeline.core.errors import UsageError
 
-    if options["inputs"] is None:
-        raise UsageError("The benchmark exact needs graphs.", "Give their folder with --inputs.")
-    seconds = options["seconds"] or (QUICK_S if options["quick"] else FULL_S)
-    asked = exact.cells(options["inputs"], _names(options["methods"]), seconds)
-    with _fleet(options, exact.WORKER) as fleet, console.progress(quiet=options["quiet"]) as progress:
-        rows = list(exact.run(asked, out, progress, fleet))
-    document = exact.write(rows, out)
-
-    def show() -> None:
-        for name in dict.fromkeys(row.graph for row in rows):
-            mine = [[row.method, *exact.figures(row)] for row in rows if row.graph == name]
-            console.table(name, ["method", "value ms", "bound ms", "gap", "s", "memory"], mine)
-        console.show(f"Written to {out}: results.md, results.json and figures")
-
-    return document, show
+    ran = suite_of(suite)
+    foreign = [f"--{WRITTEN.get(o, o).replace('_', '-')}" for o in foreign_options(ran, options, SPECIAL)]
+    if foreign:
+        raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
+    document = ran.run(BenchRequest(out, options, lambda: open_store(options["store"]), lambda: _open_workers(options)))
+    if as_json:
+        console.print_json(document)
+        return
+    for text in ran.texts(document, out):
+        if isinstance(text, TextTable):
+            console.table(*text)
+        else:
+            console.show(text)
 
 
 @contextlib.contextmanager
-def _fleet(options: Mapping[str, Any], module: str) -> Iterator[Engine | None]:
-    """Give the engine that --on names, whose processes run a module; None for this machine alone."""
+def _open_workers(options: Mapping[str, Any]) -> Iterator[tuple[Engine | None, Progress]]:
+    """Give the engine that --on names, None for this machine alone; and what is told of progress."""
+    from pipeline.bench.running import WORKER
     from pipeline.fleet.target import engine_for
 
-    if options["on"] is None:
-        yield None
-        return
-    say = (lambda text: None) if options["quiet"] else console.say
-    store = open_store(options["store"])
-    with engine_for(options["on"], module, store, workers=options["workers"], say=say) as engine:
-        yield engine
-
-
-def _effort(usual: Effort, options: Mapping[str, Any], keys: Sequence[str]) -> Effort:
-    """Return how much is spent: the usual, with what the options say in its place."""
-    from pipeline.system.process import cpu_count
-
-    given = {key: options[key] for key in keys if options[key] is not None}
-    return replace(usual, workers=options["workers"] or min(cpu_count(), MOST_WORKERS), **given)
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
-
-
-def _settings(assignments: tuple[str, ...]) -> Any:
-    """Return the settings of the stages.
-
-    Raises:
-        UsageError: a key is unknown, its value wrong, or it is of a stage that a benchmark does not leave open.
-    """
-    from pipeline.bench.cases import plain_settings
-    from pipeline.core.errors import UsageError
-    from pipeline.settings.config import parse_assignment
-
-    values = dict(parse_assignment(text) for text in assignments)
-    unknown = [key for key in values if key.split(".")[0] not in ("profile", "measure")]
-    if unknown:
-        raise UsageError(
-            f"A benchmark does not use {', '.join(unknown)}.",
-            "Set profile.KEY and measure.KEY; options and the table of methods stand for the rest.",
-        )
-    return plain_settings().updated(values, "--set")
-
-
-def _show_cases(document: Mapping[str, Any]) -> None:
-    for case in document["cases"]:
-        rows = [
-            [
-                row["method"],
-                "-" if row["ratio"] is None else f"{row['ratio']['median']:.4f}",
-                "-" if row["gap"] is None else gap_text(row["gap"]),
-                "-" if row["near_evaluations"] is None else f"{row['near_evaluations']:g}",
-                "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
-            ]
-            for row in document["summary"]
-            if (row["model"], row["evaluator"]) == (case["model"], case["evaluator"])
-        ]
-        title = f"{case['model']}, {case['evaluator']}"
-        console.table(title, ["method", "times as fast as best single", "gap", "evaluations to 1 %", "s"], rows)
+    with contextlib.ExitStack() as entered:
+        fleet = None
+        if options["on"] is not None:
+            say = (lambda text: None) if options["quiet"] else console.say
+            store = open_store(options["store"])
+            engine = engine_for(options["on"], WORKER, store, workers=options["workers"], say=say)
+            fleet = entered.enter_context(engine)
+        yield fleet, entered.enter_context(console.progress(quiet=options["quiet"]))

@@ -78,8 +78,8 @@ def zoo() -> None:
 @debug_option
 def zoo_list(as_json: bool, debug: bool) -> None:
     """List the models for tune and search, and the graphs for search."""
-    from runtime import workloads
     from runtime import zoo as models
+    from runtime.zoo import workloads
 
     known = {"models": models.descriptions(), "graphs": {n: workloads.description(n) for n in workloads.names()}}
     if as_json:

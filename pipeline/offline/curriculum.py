@@ -14,7 +14,7 @@ from policy.place.local.anneal import Anneal
 from policy.place.neural.training import ListLesson
 from policy.place.portfolio import RULES
 from policy.place.search import Search
-from runtime.workloads.placeto import FAMILIES, split
+from runtime.zoo.workloads.placeto import FAMILIES, split
 
 # Family -> graphs, small ones: what is learned is relative. Those of Placeto's families come on top, by their splits.
 GRAPHS: Mapping[str, tuple[str, ...]] = {

@@ -249,7 +249,8 @@ def read_graph(scenario: Scenario) -> GraphFile:
 
     if not scenario.graph.startswith("zoo:"):
         return read_graph(Path(scenario.graph), cost_scale=scenario.cost_scale, **scenario.reading())
-    from runtime import workloads, zoo
+    from runtime import zoo
+    from runtime.zoo import workloads
 
     text = scenario.graph.removeprefix("zoo:")
     name, _, options = text.partition("?")

@@ -11,25 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.core.errors import UnknownNameError, UsageError
-from pipeline.shared.payload import whole_ir
 
 if TYPE_CHECKING:
     import openvino as ov
 
-# A name is either here or a graph's in runtime/workloads.
+# A name is either here or a graph's in runtime/zoo/workloads.
 TABLE = {
-    "bert-base": "runtime.zoo.bert_base:bert_base",
-    "bilstm-128": "runtime.zoo.recurrent:bilstm_128",
-    "bilstm-512": "runtime.zoo.recurrent:bilstm_512",
-    "ensemble": "runtime.zoo.ensembles:ensemble",
-    "four-towers": "runtime.zoo.recommenders:four_towers",
-    "gnmt-encoder": "runtime.zoo.recurrent:gnmt_encoder",
-    "inception-v3": "runtime.zoo.inception_v3:inception_v3",
-    "mixture-of-experts": "runtime.zoo.ensembles:mixture_of_experts",
-    "nasnet-cells": "runtime.zoo.searched:nasnet_cells",
-    "randwire": "runtime.zoo.searched:randwire",
-    "resnet50": "runtime.zoo.resnet50:resnet50",
-    "two-towers": "runtime.zoo.recommenders:two_towers",
+    "bert-base": "runtime.zoo.models.bert_base:bert_base",
+    "bilstm-128": "runtime.zoo.models.recurrent:bilstm_128",
+    "bilstm-512": "runtime.zoo.models.recurrent:bilstm_512",
+    "ensemble": "runtime.zoo.models.ensembles:ensemble",
+    "four-towers": "runtime.zoo.models.recommenders:four_towers",
+    "gnmt-encoder": "runtime.zoo.models.recurrent:gnmt_encoder",
+    "inception-v3": "runtime.zoo.models.cnn:inception_v3",
+    "mixture-of-experts": "runtime.zoo.models.ensembles:mixture_of_experts",
+    "nasnet-cells": "runtime.zoo.models.searched:nasnet_cells",
+    "randwire": "runtime.zoo.models.searched:randwire",
+    "resnet50": "runtime.zoo.models.cnn:resnet50",
+    "two-towers": "runtime.zoo.models.recommenders:two_towers",
 }
 # Here and not in the modules of the networks, which load the runtime.
 DESCRIPTIONS = {
@@ -84,7 +83,9 @@ def export(name: str, xml: Path, *, seed: int = 0) -> None:
     if xml.suffix != ".xml":
         raise UsageError(f"An IR cannot be written to {xml}.", "Choose a name that ends in .xml.")
     model = build_model(name, seed=seed)
-    import openvino as ov  # here, so that names can be listed without loading the runtime
+    import openvino as ov  # here, so that names can be listed, and graphs built, without loading the runtime
+
+    from pipeline.shared.payload import whole_ir
 
     xml.parent.mkdir(parents=True, exist_ok=True)
     with whole_ir(xml) as written:

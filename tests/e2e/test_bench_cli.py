@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-import pipeline.bench.hsdag as suite
+import benchmarks.suites.hsdag.run as suite
+import pipeline.bench.running
 import pipeline.stages.plan
-from pipeline.bench import finals, paper_tables
-from pipeline.bench.cases import Latency
+from benchmarks.suites.hsdag import finals, paper_tables
+from benchmarks.suites.hsdag.cases import Latency
 from pipeline.bench.cells import BenchCell, run_cell
 from pipeline.cli.main import run
 from pipeline.core.errors import DeviceError
@@ -59,7 +60,7 @@ class Counting:
 def counting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counting]:
     def fresh(interrupted: int = -1) -> Counting:
         made = Counting(interrupted)
-        monkeypatch.setattr(suite, "run_cell", made)
+        monkeypatch.setattr(pipeline.bench.running, "run_cell", made)
         return made
 
     return fresh
@@ -189,8 +190,8 @@ def test_a_benchmark_compiles_nothing_where_an_interrupt_would_meet_it(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(suite, "rehearse", lambda *_, **__: threads.append(threading.current_thread()))
-    monkeypatch.setattr(suite, "run_beside", lambda *_, **__: [])
+    monkeypatch.setattr(pipeline.bench.running, "rehearse", lambda *_, **__: threads.append(threading.current_thread()))
+    monkeypatch.setattr(suite, "run_beside", lambda *_, **__: {})
     ran(*arguments(model, tmp_path, *LEARN, "--workers", "2"))
     assert threads
     assert threading.main_thread() not in threads
@@ -199,7 +200,7 @@ def test_a_benchmark_compiles_nothing_where_an_interrupt_would_meet_it(
 def what_came_out(cell: dict[str, Any]) -> dict[str, Any]:
     """Return a cell's record without the times that its making took."""
     curve = [(done, value_s) for done, _, value_s in cell["curve"]]
-    return {key: value for key, value in cell.items() if key not in ("seconds", "curve")} | {"curve": curve}
+    return {key: value for key, value in cell.items() if key not in ("seconds", "cpu_s", "curve")} | {"curve": curve}
 
 
 def test_a_process_that_dies_ends_the_benchmark_with_its_words(

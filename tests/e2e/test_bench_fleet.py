@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-import pipeline.bench.beside
-import pipeline.bench.league.beside
-from pipeline.bench import exact
-from pipeline.bench.hsdag import QUICK as QUICK_HSDAG
-from pipeline.bench.hsdag import Question, bench
+from benchmarks.suites import exact
+from benchmarks.suites.hsdag.run import QUICK as QUICK_HSDAG
+from benchmarks.suites.hsdag.run import HsdagQuestion, compare
 from pipeline.bench.league.protocol import QUICK
 from pipeline.bench.league.run import LeagueQuestion, league
+from pipeline.bench.running import answer_suite
 from pipeline.cli.main import run
 from pipeline.core.errors import PlacewrightError
 from pipeline.stages.host import look_at_machine
@@ -62,7 +61,7 @@ def small_league(folder: Path, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_league_of_a_fleet_is_that_of_one_process(tmp_path: Path) -> None:
-    engine = ProcessEngine(pipeline.bench.league.beside.answer)
+    engine = ProcessEngine(answer)
     spread, alone = small_league(tmp_path / "fleet", fleet=engine), small_league(tmp_path / "alone")
     assert of_evaluations(spread) == of_evaluations(alone)
     assert [c["key"] for c in spread["cells"]] == [c["key"] for c in alone["cells"]]
@@ -74,7 +73,7 @@ def test_the_league_of_a_fleet_is_that_of_one_process(tmp_path: Path) -> None:
         assert command.alone
         assert command.fingerprint == spread["fingerprint"]
     assert not [c for _, c in engine.asked if c.alone and c not in timed]
-    again = ProcessEngine(pipeline.bench.league.beside.answer)
+    again = ProcessEngine(answer)
     assert small_league(tmp_path / "fleet", fleet=again)["cells"] == spread["cells"]
     assert again.asked == []
     (tmp_path / "fleet" / "cells").rename(tmp_path / "elsewhere")
@@ -98,23 +97,23 @@ def test_a_cell_that_fails_on_a_worker_ends_the_league_in_words(tmp_path: Path) 
 def test_a_graph_of_a_user_travels_to_the_workers(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(GRAPH), encoding="utf-8")
-    engine = ProcessEngine(pipeline.bench.league.beside.answer)
+    engine = ProcessEngine(answer)
     effort = replace(EFFORT, parts=("search",))
     league(LeagueQuestion(("heft",), (str(path),)), effort, tmp_path / "out", fleet=engine)
     assert {c.files for _, c in engine.asked} == {(str(path),)}
-    assert {c.document["instance"]["graph"]["text"] for _, c in engine.asked} == {str(path)}
+    assert {c.document["case"]["graph"]["text"] for _, c in engine.asked} == {str(path)}
 
 
 def test_searches_of_the_simulators_benchmark_run_on_a_fleet(model: Path, tmp_path: Path) -> None:
-    engine = ProcessEngine(pipeline.bench.beside.answer)
-    question = Question((str(model),), ("sequential",), ("single", "random", "min_cut"))
+    engine = ProcessEngine(answer)
+    question = HsdagQuestion((str(model),), ("sequential",), ("single", "random", "min_cut"))
     effort = replace(QUICK_HSDAG, evaluations=30)
     store = Store(tmp_path / "store")
-    spread = bench(question, effort, tmp_path / "fleet", store, fleet=engine)
-    alone = bench(question, effort, tmp_path / "alone", store)
+    spread = compare(question, effort, tmp_path / "fleet", store, fleet=engine)
+    alone = compare(question, effort, tmp_path / "alone", store)
     assert without_times(spread["cells"]) == without_times(alone["cells"])
     assert without_times(spread["summary"]) == without_times(alone["summary"])
-    names = [(c.document["method"], c.document["seed"], c.alone) for _, c in engine.asked]
+    names = [(c.document["method"]["name"], c.document["seed"], c.alone) for _, c in engine.asked]
     assert sorted(names) == [("min_cut", 0, True), ("random", 0, True), ("random", 1, True)]
     assert {c.files for _, c in engine.asked} == {(str(model),)}
 
@@ -125,10 +124,10 @@ def exact_rows(document: Mapping[str, Any]) -> Any:
 
 
 def test_exact_methods_come_out_on_a_fleet_as_in_one_process(inputs: Path, tmp_path: Path) -> None:
-    asked = exact.cells(inputs, ["dp", "latency_dp"], 60.0)
-    engine = ProcessEngine(exact.answer)
+    asked = exact.list_cells(inputs, ["dp", "latency_dp"], 60.0)
+    engine = ProcessEngine(answer)
     tables = [
-        exact.write(list(exact.run(asked, tmp_path / n, print, e)), tmp_path / n)
+        exact.write_results(list(exact.run_cells(asked, tmp_path / n, print, e)), tmp_path / n)
         for n, e in (("1", engine), ("2", None))
     ]
     assert exact_rows(tables[0]) == exact_rows(tables[1])
@@ -140,19 +139,19 @@ def test_exact_methods_come_out_on_a_fleet_as_in_one_process(inputs: Path, tmp_p
     assert {c.files for _, c in engine.asked} == {(str(cell.path),) for cell in asked}
     fingerprint = look_at_machine(()).fingerprint
     assert {(c.alone, c.fingerprint) for _, c in engine.asked} == {(True, fingerprint)}
-    again = ProcessEngine(exact.answer)
-    assert exact.write(list(exact.run(asked, tmp_path / "1", print, again)), tmp_path / "1") == tables[0]
+    again = ProcessEngine(answer)
+    assert exact.write_results(list(exact.run_cells(asked, tmp_path / "1", print, again)), tmp_path / "1") == tables[0]
     assert again.asked == []
 
 
 def test_a_method_that_fails_on_a_worker_is_a_row_and_is_asked_once(inputs: Path, tmp_path: Path) -> None:
-    asked = exact.cells(inputs, ["dp"], 60.0)
+    asked = exact.list_cells(inputs, ["dp"], 60.0)
     (inputs / "throughput-inputs" / "chain.json").write_text(
         json.dumps({**graph(), "maxSizePerFPGA": 1.0, "maxCPUs": 0})
     )
-    engine = ProcessEngine(exact.answer)
-    (row,) = exact.run(asked, tmp_path / "out", print, engine)
-    assert row == exact.answered(asked[0])
+    engine = ProcessEngine(answer)
+    (row,) = exact.run_cells(asked, tmp_path / "out", print, engine)
+    assert row == exact.search_cell(asked[0])
     assert row.failed
     assert len(engine.asked) == 1
 

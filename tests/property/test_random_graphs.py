@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import components, is_acyclic
 from pipeline.core.workload import Workload
-from runtime.workloads import random_graphs
+from runtime.zoo.workloads import random_graphs
 from tests.strategies import connected
 
 Family = Callable[..., Workload]

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.bench import methods
-from pipeline.bench.cases import PUBLISHED, BenchCase, Latency, desktop_costs, simulated
-from pipeline.bench.cells import BenchCell, Improvements, cells_of, finished, optimum, run_cell
-from pipeline.bench.methods import METHODS, BenchMethod, chosen, prepared
-from pipeline.bench.summary import rows_of
+from benchmarks.suites.hsdag import methods
+from benchmarks.suites.hsdag.cases import PUBLISHED, Latency, desktop_costs, simulated
+from benchmarks.suites.hsdag.methods import METHODS, cells_of, chosen, find_optimum
+from benchmarks.suites.hsdag.summary import rows_of
+from pipeline.bench.cases import BenchCase
+from pipeline.bench.cells import BenchCell, Improvements, finished, run_cell
+from pipeline.bench.methods import BenchMethod, coarsened, prepared
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, weight_side
 from pipeline.core.measurement import Prediction
@@ -93,11 +95,11 @@ def test_where_weights_are_placed_changes_nothing(case: BenchCase) -> None:
 
 def test_the_optimum_is_that_of_all_placements(tmp_path: Path) -> None:
     case = case_of(write(two_towers(2), tmp_path)[1], Latency(1.0e-4, 0.9e-4))
-    groups = methods.coarsened(case, ("fold",), seed=0)
+    groups = coarsened(case, ("fold",), seed=0)
     placements = [Placement(np.array(d, np.int32), case.devices) for d in product((0, 1), repeat=groups.k)]
     answers = case.bind(groups).evaluate(placements)
     least = min(a.value_s for a in answers if isinstance(a, Prediction))
-    found = optimum(case, BenchMethod("min_cut", "min_cut"))
+    found = find_optimum(case, BenchMethod("min_cut", "min_cut"))
     assert found is not None
     assert found.proven
     assert found.value_s == pytest.approx(least, rel=1e-9)
@@ -112,7 +114,7 @@ def test_a_method_places_what_its_coarsening_leaves(case: BenchCase) -> None:
         assert problem.costs is not None
         assert case.subject.costs is not None
         assert problem.costs.op_s.sum() == pytest.approx(case.subject.costs.op_s.sum())
-    assert grouping.k < methods.coarsened(case, ("fold",), seed=0).k < case.subject.graph.n
+    assert grouping.k < coarsened(case, ("fold",), seed=0).k < case.subject.graph.n
 
 
 def test_a_placer_that_learns_gets_features_and_others_do_not(case: BenchCase) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import exact
-from pipeline.bench.exact import ExactCell, ExactRow
+from benchmarks.suites import exact
+from benchmarks.suites.exact import ExactCell, ExactRow
 from pipeline.cli.main import run
 from pipeline.core.errors import UnknownNameError, UsageError
 
@@ -35,40 +35,40 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def test_folders_say_what_graphs_are_placed_for(inputs: Path) -> None:
-    asked = exact.cells(inputs, [], 1.0)
+    asked = exact.list_cells(inputs, [], 1.0)
     assert {(cell.name, cell.evaluator) for cell in asked} == {
         ("latency-inputs/chain.json", "latency"),
         ("throughput-inputs/chain.json", "pipelined"),
     }
     assert len({cell.file(inputs) for cell in asked}) == len(asked)
-    assert {cell.method.placer for cell in exact.cells(inputs, ["dp"], 1.0)} == {"dp"}
+    assert {cell.method.placer for cell in exact.list_cells(inputs, ["dp"], 1.0)} == {"dp"}
 
 
 def test_without_graphs_or_by_a_wrong_name_nothing_is_run(tmp_path: Path, inputs: Path) -> None:
     with pytest.raises(UsageError, match="holds no graph"):
-        exact.cells(tmp_path / "empty", [], 1.0)
+        exact.list_cells(tmp_path / "empty", [], 1.0)
     with pytest.raises(UnknownNameError, match="dpp"):
-        exact.cells(inputs, ["dpp"], 1.0)
+        exact.list_cells(inputs, ["dpp"], 1.0)
 
 
 def test_cells_are_run_once_and_again_where_they_failed_or_changed(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ran = exact.cells(inputs, ["dp", "latency_dp"], 1.0), list[ExactCell]()
+    asked, ran = exact.list_cells(inputs, ["dp", "latency_dp"], 1.0), list[ExactCell]()
 
     def answered(cell: ExactCell) -> ExactRow:
         ran.append(cell)
         failed = "refused" if cell.evaluator == "latency" else ""
         return ExactRow(cell.name, cell.evaluator, cell.method.name, value_s=0.5, failed=failed)
 
-    monkeypatch.setattr(exact, "answered", answered)
+    monkeypatch.setattr(exact, "search_cell", answered)
     out = tmp_path / "out"
-    first = list(exact.run(asked, out, lambda _: None))
+    first = list(exact.run_cells(asked, out, lambda _: None))
     assert ran == asked
-    assert list(exact.run(asked, out, lambda _: None)) == first
+    assert list(exact.run_cells(asked, out, lambda _: None)) == first
     assert ran[2:] == [cell for cell in asked if cell.evaluator == "latency"]
     (inputs / "throughput-inputs" / "chain.json").write_text(json.dumps(graph(9.0)))
-    list(exact.run(asked, out, lambda _: None))
+    list(exact.run_cells(asked, out, lambda _: None))
     assert ran[3:] == asked
 
 

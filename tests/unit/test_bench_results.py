@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.bench import cases, finals, methods, paper_tables
+from benchmarks.suites.hsdag import cases, finals, methods, paper_tables
+from benchmarks.suites.hsdag.methods import Optimum
+from benchmarks.suites.hsdag.pages import case_sentences, curve_rows, final_sentence, results_page, summary_sentence
+from benchmarks.suites.hsdag.summary import median_curve, over_models, reached, rows_of
 from pipeline.bench.cases import BenchCase
-from pipeline.bench.cells import Optimum
-from pipeline.bench.pages import curve_rows, final_sentence, markdown, page, sentence, sentences
-from pipeline.bench.summary import geometric_mean, median_curve, over_models, reached, rows_of
+from pipeline.bench.methods import coarsened
+from pipeline.bench.summary import geometric_mean, markdown
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
@@ -173,7 +175,7 @@ def row(method: str, ratio: float, low: float | None = None, high: float | None 
 def test_the_sentence_says_which_method_is_best_and_whether_learning_pays(
     rows: list[dict[str, Any]], words: str
 ) -> None:
-    assert sentence(rows, case_facts()) == words
+    assert summary_sentence(rows, case_facts()) == words
 
 
 def test_a_final_has_the_last_word_on_its_case_alone() -> None:
@@ -187,7 +189,7 @@ def test_a_final_has_the_last_word_on_its_case_alone() -> None:
     }
     rows = [row("random", 1.0), row("random", 1.1, evaluator="hetero")]
     facts = [case_facts(), case_facts(evaluator="hetero", optimum=None)]
-    assert sentences({"cases": facts, "summary": rows, "finals": [final]}) == [
+    assert case_sentences({"cases": facts, "summary": rows, "finals": [final]}) == [
         "m, sequential: nothing beats gpu alone; no learned method stands beside.",
         "m, hetero: no placement is faster than A alone beyond noise.",
     ]
@@ -211,7 +213,7 @@ def test_the_page_holds_a_table_per_evaluator_and_model() -> None:
         "all_models": [{"evaluator": "sequential", "method": m, "ratio": None} for m in ("random", "hsdag")],
         "finals": [],
     }
-    text = page(document)
+    text = results_page(document)
     assert "Note: Nothing was measured." in text
     assert "| method | m |\n|---|---:|\n| random | 1.1000 [1.0000, 1.2000] |\n| hsdag | 1.0000 |" in text
     assert "| random | 9091 | 1.1000 [1.0000, 1.2000] | 12.00 % | 100 | 40 | 2 | 0.5 | 1 of 2 |" in text
@@ -268,7 +270,7 @@ def on_two(case: BenchCase) -> BenchCase:
 
 def planned(case: BenchCase, method: str, seed: int, value_s: float, device: Sequence[int]) -> dict[str, Any]:
     """Return a record whose placement gives the groups of the folded graph these devices in turn."""
-    folded = methods.coarsened(case, ("fold",), seed=0)
+    folded = coarsened(case, ("fold",), seed=0)
     placement = Placement(np.resize(np.array(device, np.int32), folded.k), case.devices).lift(folded)
     names = placement.to_json(case.subject.graph.names)
     return record(method, seed, [(1, 0.1, value_s)], placement=names)
@@ -281,7 +283,7 @@ def test_the_final_keeps_priorities_and_measures_what_differs_in_them_alone_once
     placements = finals.best_placements(on_two, records)
     assert placements["random"].to_document(names)["priority"] == order["priority"]
     assert placements["metis"].priority is None
-    candidates, rows = finals._distinct(on_two, placements)
+    candidates, rows = finals._list_finalists(on_two, placements)
     assert candidates == {"random": "random 1", "metis": "random 1"}
     assert [row["priority"] for row in rows] == [order["priority"]]
 
@@ -300,7 +302,7 @@ def test_the_final_measures_the_best_placement_of_every_method_once(
     devices = Devices({"A": 4.0, "B": 5.0, "random 1": 4.0, "hsdag 1": 2.0})
     monkeypatch.setattr(finals, "on_devices", devices)
     settings = MeasureSettings()
-    found = finals.final(on_two, records, settings, tmp_path, lambda _: None)
+    found = finals.measure_final(on_two, records, settings, tmp_path, lambda _: None)
     assert devices.asked == [["hsdag", "random"]]
     assert found["plans"] == {"min_cut": "B", "hsdag": "hsdag 1", "random": "random 1", "metis": "random 1"}
     assert found["best_single"] == "A"
@@ -312,9 +314,9 @@ def test_the_final_measures_the_best_placement_of_every_method_once(
     words = final_sentence(found)
     assert words.startswith("hsdag is 2.000 [2.000, 2.000] times as fast as A alone")
     assert "hsdag, the best learned method, beats random" in words
-    assert finals.final(on_two, records, settings, tmp_path, lambda _: None) == found
+    assert finals.measure_final(on_two, records, settings, tmp_path, lambda _: None) == found
     assert len(devices.asked) == 1
-    finals.final(on_two, records[:-1], settings, tmp_path, lambda _: None)
+    finals.measure_final(on_two, records[:-1], settings, tmp_path, lambda _: None)
     assert len(devices.asked) == 2
 
 
@@ -323,7 +325,7 @@ def test_the_final_says_so_if_nothing_is_faster_and_what_else_was(
 ) -> None:
     devices = Devices({"A": 4.0, "B": 5.0, "random 1": 4.0, "AUTO": 3.0}, noise=0.02)
     monkeypatch.setattr(finals, "on_devices", devices)
-    found = finals.final(
+    found = finals.measure_final(
         on_two, [planned(on_two, "random", 0, 8.0, [0, 1])], MeasureSettings(), tmp_path, lambda _: None
     )
     assert (
@@ -384,7 +386,7 @@ def test_every_row_of_both_tables_is_there_and_auto_is_its_first_device() -> Non
     for auto, alone in (("OpenVINO-CPU", "CPU-only"), ("OpenVINO-GPU", "GPU-only")):
         assert rows[auto]["value_s"] == rows[alone]["value_s"]
     assert not any(row["why"] for table in (two, three) for row in table["rows"])
-    text = paper_tables.page(document)
+    text = paper_tables.tables_page(document)
     assert "| HSDAG | 10.5 (18.0) | 9 (29.7) | 7.66 (52.1) | 9 (43.8) | 2.67 (58.2) | 9 (-41.1) |" in text
     assert "| RNN-based | 12.8 (0.0) |" in text
     assert "out of memory" in text
@@ -393,9 +395,9 @@ def test_every_row_of_both_tables_is_there_and_auto_is_its_first_device() -> Non
 def test_a_row_whose_placer_is_missing_says_so() -> None:
     document = paper_document("hdp")
     document["tables"] = paper_tables.tables_of(document)
-    said = list(paper_tables.sentences(document["tables"]))
+    said = list(paper_tables.missing_rows(document["tables"]))
     assert said == ["Table 2, RNN-based: unavailable: the placer hdp is not there."]
-    assert "- RNN-based: unavailable: the placer hdp is not there" in paper_tables.page(document)
+    assert "- RNN-based: unavailable: the placer hdp is not there" in paper_tables.tables_page(document)
 
 
 def test_rows_measured_on_devices_are_those_of_the_contest() -> None:

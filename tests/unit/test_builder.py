@@ -11,7 +11,8 @@ import pytest
 from pipeline.core.arrays import Bool
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, is_acyclic
-from runtime.workloads.builder import AUXILIARY, Builder
+from runtime.zoo.workloads.builder import Builder
+from runtime.zoo.workloads.record import AUXILIARY
 
 Net = Callable[[Builder], int]
 

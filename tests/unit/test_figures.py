@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.bench.cells import Optimum
-from pipeline.bench.summary import rows_of
+from benchmarks.suites.hsdag.methods import Optimum
+from benchmarks.suites.hsdag.summary import rows_of
 from pipeline.cli.main import run
 from pipeline.core.figures import bytes_text, gap_of, gap_text, share_text, shares_of, times_as_fast
 from pipeline.core.measurement import Prediction
@@ -135,7 +135,7 @@ def test_times_as_fast_is_more_where_it_is_better_and_called_so() -> None:
     assert times_as_fast(2.0, 3.0) == 1.5
     progress = Progress(1, None, 2.0, single_s=3.0)
     assert "1.500x the best single device" in progress_text("x", progress)
-    for page in ("pipeline/bench/pages.py", "pipeline/cli/bench.py", "pipeline/cli/jobs.py"):
+    for page in ("benchmarks/suites/hsdag/pages.py", "benchmarks/suites/hsdag/run.py", "pipeline/cli/jobs.py"):
         text = (ROOT / page).read_text(encoding="utf-8")
         assert not re.search(r'"ratio(?: to [^"]*)?",\n', text), page
         assert '"times as fast' in text

@@ -15,7 +15,8 @@ from pipeline.core.devices import CostTable
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 from runtime.simulators.sequential import Sequential
 from tests.strategies import graph_of
 from tests.two_cpus import subject_of

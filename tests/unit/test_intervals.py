@@ -9,9 +9,9 @@ from xml.dom import minidom
 
 import pytest
 
-from pipeline.bench import exact
-from pipeline.bench.exact import ExactRow
-from pipeline.bench.intervals import of_cases, over_graphs
+from benchmarks.suites import exact
+from benchmarks.suites.exact import ExactRow
+from benchmarks.suites.intervals import comparison_over_graphs, comparisons_of_cases
 from pipeline.cli.main import run
 from pipeline.core.errors import StoreError
 from pipeline.fleet.batch import compare_jobs as of_jobs
@@ -150,7 +150,8 @@ def test_a_benchmark_is_drawn_case_by_case_and_measured_ones_by_their_final() ->
         "finals": [{"model": "two", "ratios": {"random": {"ratio": 1.1, "low": 0.9, "high": 1.2}}}],
     }
     found = {
-        c.file: [(r.name, r.middle, r.interval and r.interval[0], r.kind) for r in c.rows] for c in of_cases(document)
+        c.file: [(r.name, r.middle, r.interval and r.interval[0], r.kind) for r in c.rows]
+        for c in comparisons_of_cases(document)
     }
     assert found == {
         "intervals-sequential-all.svg": [("random", 1.2, 1.1, "best")],
@@ -161,10 +162,10 @@ def test_a_benchmark_is_drawn_case_by_case_and_measured_ones_by_their_final() ->
 
 def test_methods_over_graphs_are_compared_with_the_best_of_each_graph() -> None:
     values = {"dp": {"g": 1.0, "h": 4.0}, "slow": {"g": 2.0, "h": 8.0}, "half": {"g": 1.0}, "none": {}}
-    found = over_graphs(values, evaluator="latency")
+    found = comparison_over_graphs(values, evaluator="latency")
     assert found is not None
     assert {r.name: r.middle for r in found.rows} == {"dp": 1.0, "half, on 1 of 2": 1.0, "slow": 0.5}
-    assert over_graphs({"none": {}}, evaluator="latency") is None
+    assert comparison_over_graphs({"none": {}}, evaluator="latency") is None
 
 
 def test_the_benchmark_of_exact_methods_leaves_a_picture_per_objective(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_the_benchmark_of_exact_methods_leaves_a_picture_per_objective(tmp_path:
         for graph in ("g", "h")
         for method, value in (("dp", 1.0), ("slow", 2.0 if graph == "g" else 4.0))
     ]
-    exact.write([*rows, ExactRow("g", "latency", "broken", failed="refused")], tmp_path)
+    exact.write_results([*rows, ExactRow("g", "latency", "broken", failed="refused")], tmp_path)
     drawn = {path.name for path in tmp_path.glob("*.svg")}
     assert drawn == {"intervals-pipelined-all.svg", "intervals-latency-all.svg"}
     assert all(f"]({name})" in (tmp_path / "results.md").read_text() for name in drawn)

@@ -1,4 +1,4 @@
-"""The league's protocol, entries, cells, lessons and statistics."""
+"""The league's protocol, entries, cells, policies and statistics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import pipeline.bench.league.run as running
+import pipeline.bench.running
 from pipeline.bench.cells import run_cell
-from pipeline.bench.league import lessons as learning
-from pipeline.bench.league.arena import arena, costs_of, within
-from pipeline.bench.league.disturbed import rerun, with_noise
-from pipeline.bench.league.entries import entries
-from pipeline.bench.league.pages import in_words, page, write_pages
-from pipeline.bench.league.parts import PARTS as MAKERS
-from pipeline.bench.league.parts import heats
+from pipeline.bench.league import policies as learning
+from pipeline.bench.league.arena import load_arena, with_memory_share
+from pipeline.bench.league.disturbed import costs_of, rerun, with_noise
+from pipeline.bench.league.entries import list_entries
+from pipeline.bench.league.pages import league_page, league_sentences, write_pages
 from pipeline.bench.league.protocol import (
     FULL,
     PARTS,
@@ -27,21 +26,23 @@ from pipeline.bench.league.protocol import (
     GraphRef,
     LeagueInstance,
     families,
-    lessons_of,
-    searched,
+    list_instances,
+    training_cases,
 )
+from pipeline.bench.league.rounds import PARTS as MAKERS
+from pipeline.bench.league.rounds import list_rounds
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
     Baselines,
     BesideControl,
-    anytime,
-    at,
     beside_controls,
     break_even,
     by_instance,
     is_disturbed,
+    rank_placers,
+    ratios_after,
     seconds_to,
-    standings,
+    value_after,
 )
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
@@ -75,8 +76,8 @@ def test_graphs_to_learn_from_choose_by_and_test_on_are_disjoint() -> None:
         assert len(set(drawn)) == len(drawn)
         assert family.test
     for effort in (FULL, QUICK):
-        learned = {(i.graph.text, i.graph.seed) for i in lessons_of(effort)}
-        asked = {(i.graph.text, i.graph.seed) for i in searched(effort)}
+        learned = {(i.graph.text, i.graph.seed) for i in training_cases(effort)}
+        asked = {(i.graph.text, i.graph.seed) for i in list_instances(effort)}
         assert learned
         assert not learned & asked
 
@@ -88,31 +89,33 @@ def test_sixteen_graphs_of_placetos_families_may_be_learned_from_and_twelve_are_
 
 
 def test_a_family_that_is_left_out_is_not_learned_from_and_far_ones_never_are() -> None:
-    taught = {i.family for i in lessons_of(FULL)}
+    taught = {i.family for i in training_cases(FULL)}
     assert "nas-rnn" in taught
-    assert {i.family for i in lessons_of(FULL, without="nas-rnn")} == taught - {"nas-rnn"}
+    assert {i.family for i in training_cases(FULL, without="nas-rnn")} == taught - {"nas-rnn"}
     assert not taught & {name for name, family in families().items() if family.far}
 
 
-def test_no_two_instances_share_a_name_and_machines_differ_from_those_of_lessons() -> None:
-    found = {i for heat in heats(PARTS, searched(FULL), FULL) for i in heat.instances}
+def test_no_two_instances_share_a_name_and_machines_differ_from_those_of_training_cases() -> None:
+    found = {i for each in list_rounds(PARTS, list_instances(FULL), FULL) for i in each.instances}
     assert len({i.name for i in found}) == len(found)
     (unseen,) = [part for part in PARTS if part == "unseen"]
-    elsewhere = {(i.topology, i.links) for heat in heats([unseen], searched(FULL), FULL) for i in heat.instances}
-    assert not elsewhere & {(i.topology, i.links) for i in lessons_of(FULL)}
+    elsewhere = {
+        (i.topology, i.links) for each in list_rounds([unseen], list_instances(FULL), FULL) for i in each.instances
+    }
+    assert not elsewhere & {(i.topology, i.links) for i in training_cases(FULL)}
 
 
-def test_every_part_of_the_protocol_has_heats() -> None:
+def test_every_part_of_the_protocol_has_rounds() -> None:
     assert set(MAKERS) == set(PARTS)
-    instances = searched(QUICK)
+    instances = list_instances(QUICK)
     for part in PARTS:
-        assert [heat.part for heat in heats([part], instances, QUICK)]
+        assert [each.part for each in list_rounds([part], instances, QUICK)]
 
 
 def test_quick_cuts_parts_short_but_not_the_search() -> None:
-    full, quick = (heats(["search", "unseen"], searched(effort), effort) for effort in (FULL, QUICK))
-    assert {heat.seeds for heat in full} == {5}
-    assert [(heat.part, heat.seeds, heat.controls) for heat in quick][:3] == [
+    full, quick = (list_rounds(["search", "unseen"], list_instances(effort), effort) for effort in (FULL, QUICK))
+    assert {each.seeds for each in full} == {5}
+    assert [(each.part, each.seeds, each.controls) for each in quick][:3] == [
         ("search", 2, True),
         ("search", 2, False),
         ("unseen", 1, False),
@@ -120,26 +123,26 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
 
 
 def test_further_parts_take_the_first_graphs_of_each_family() -> None:
-    every, timed = heats(["search"], searched(FULL), FULL)
-    (one, *_) = heats(["levels"], searched(FULL), FULL)
+    every, timed = list_rounds(["search"], list_instances(FULL), FULL)
+    (one, *_) = list_rounds(["levels"], list_instances(FULL), FULL)
     assert len({i.graph for i in every.instances if i.family == "nas-cnn"}) == 12
-    for heat in (timed, one):
-        assert {i.family for i in heat.instances} == {i.family for i in every.instances}
-        assert len({i.graph for i in heat.instances if i.family == "nas-cnn"}) == 2
+    for each in (timed, one):
+        assert {i.family for i in each.instances} == {i.family for i in every.instances}
+        assert len({i.graph for i in each.instances if i.family == "nas-cnn"}) == 2
     assert (timed.controls, one.controls) == (True, False)
 
 
 def test_an_unknown_family_or_part_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="nas-cnn"):
-        searched(FULL, ["nas-cn"])
+        list_instances(FULL, ["nas-cn"])
     with pytest.raises(UnknownNameError, match="memory"):
-        heats(["memry"], searched(QUICK), QUICK)
+        list_rounds(["memry"], list_instances(QUICK), QUICK)
 
 
 def test_a_graph_may_be_named_and_so_may_a_file(tmp_path: Path) -> None:
-    assert [i.graph.label for i in searched(QUICK, ["chainmm"])] == ["chainmm"]
+    assert [i.graph.label for i in list_instances(QUICK, ["chainmm"])] == ["chainmm"]
     (tmp_path / "mine.json").write_text("{}")
-    assert [i.family for i in searched(QUICK, [str(tmp_path / "mine.json")])] == ["mine"]
+    assert [i.family for i in list_instances(QUICK, [str(tmp_path / "mine.json")])] == ["mine"]
 
 
 def test_files_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_files_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.json").write_text("{}")
     with pytest.raises(UsageError, match="the same name"):
-        searched(QUICK, [str(tmp_path / folder / "x.json") for folder in ("a", "b")])
+        list_instances(QUICK, [str(tmp_path / folder / "x.json") for folder in ("a", "b")])
 
 
 # Who takes part
@@ -196,7 +199,7 @@ def pupil(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, pupil: None) -> None:
-    found, left_out = entries()
+    found, left_out = list_entries()
     assert left_out == []
     by_name = {entry.name: entry for entry in found}
     assert {e.method.placer for e in found} == set(registry.table("place"))
@@ -213,12 +216,12 @@ def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, 
 def test_a_placer_whose_package_is_missing_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"random": registry.table("place")["random"], "odd": "no_such_package.odd:Odd"}
     monkeypatch.setattr(registry, "table", lambda _: table)
-    found, left_out = entries()
+    found, left_out = list_entries()
     assert [e.name for e in found] == ["random"]
     assert len(left_out) == 1
     assert "no_such_package" in left_out[0]
     with pytest.raises(PlacewrightError, match="no_such_package"):
-        entries(["odd"])
+        list_entries(["odd"])
 
 
 # Statistics, by hand
@@ -268,7 +271,7 @@ def test_standings_are_those_computed_by_hand() -> None:
     baselines = Baselines.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
     assert baselines.best == {"a1": 3.0, "b1": 4.0}
     assert baselines.rule == {"a1": 6.0, "b1": 4.0}
-    heft, quick, single = standings(RECORDS, baselines)
+    heft, quick, single = rank_placers(RECORDS, baselines)
     assert (heft.placer, quick.placer, single.placer) == ("heft", "quick", "single")
     assert quick.ratio is not None
     assert heft.ratio is not None
@@ -310,26 +313,26 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
     records = [record("heft", "a1", None, rule=True), record("single", "a1", None, rule=True)]
-    assert [row.infeasible for row in standings(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
+    assert [row.infeasible for row in rank_placers(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
 
 
 def test_what_failed_for_another_reason_is_told() -> None:
     broken = record("quick", "a1", None, infeasible=False, failed="out of luck")
-    (row,) = standings([broken], Baselines.of([broken], REFERENCE, {}))
+    (row,) = rank_placers([broken], Baselines.of([broken], REFERENCE, {}))
     assert (row.ratio, row.failed, row.infeasible) == (None, ("out of luck",), 0)
 
 
 def test_a_curve_is_read_at_a_limit_and_none_before_it_begins() -> None:
     curve = [[2, 0.5, 9.0], [40, 2.0, 6.0]]
-    assert at(curve, 1, seconds=False) is None
-    assert at(curve, 39, seconds=False) == 9.0
-    assert at(curve, 2.0, seconds=True) == 6.0
+    assert value_after(curve, 1, seconds=False) is None
+    assert value_after(curve, 39, seconds=False) == 9.0
+    assert value_after(curve, 2.0, seconds=True) == 6.0
     assert seconds_to(curve, 6.0) == 2.0
     assert seconds_to(curve, 5.9) is None
 
 
 def test_ratios_along_the_way_are_those_computed_by_hand() -> None:
-    found = anytime(RECORDS[:3], {"a1": 6.0, "b1": 5.0}, (0, 1, 50), seconds=False)
+    found = ratios_after(RECORDS[:3], {"a1": 6.0, "b1": 5.0}, (0, 1, 50), seconds=False)
     first = ((10 / 6) * (10 / 5)) ** 0.5
     assert found == {"quick": [None, pytest.approx(first), pytest.approx((3 / 6 * 10 / 5) ** 0.5)]}
 
@@ -361,7 +364,7 @@ class Counting:
 def counting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counting]:
     def fresh(interrupted: int = -1) -> Counting:
         made = Counting(interrupted)
-        monkeypatch.setattr(running, "run_cell", made)
+        monkeypatch.setattr(pipeline.bench.running, "run_cell", made)
         return made
 
     return fresh
@@ -369,8 +372,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counting]:
 
 @pytest.fixture(autouse=True)
 def _one_small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "searched", lambda *_: [SMALL])
-    monkeypatch.setattr(running, "rehearse", lambda *_, **__: None)
+    monkeypatch.setattr(running, "list_instances", lambda *_: [SMALL])
+    monkeypatch.setattr(pipeline.bench.running, "rehearse", lambda *_, **__: None)
 
 
 QUESTION = LeagueQuestion(("random", "heft", "stubborn"))
@@ -435,7 +438,7 @@ def test_more_seeds_run_the_new_ones_alone(tmp_path: Path, counting: Callable[..
 def test_what_does_not_fit_is_an_answer_and_not_tried_again(
     tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "searched", lambda *_: [replace(SMALL, share=0.01)])
+    monkeypatch.setattr(running, "list_instances", lambda *_: [replace(SMALL, share=0.01)])
     document = league(LeagueQuestion(("heft",)), TINY, tmp_path)
     assert all(cell["infeasible"] for cell in document["cells"])
     again = counting()
@@ -467,27 +470,27 @@ def test_a_search_is_disturbed_where_the_clock_ended_it_and_others_had_the_proce
 
 
 @pytest.mark.usefixtures("pupil")
-def test_lessons_go_from_graph_to_graph_and_are_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry,), _ = entries(["pupil"])
+def test_policies_go_from_graph_to_graph_and_are_learned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (entry,), _ = list_entries(["pupil"])
     graphs = [replace(SMALL, graph=GraphRef(f"g{i}", "layered?n=12", seed=i)) for i in range(3)]
-    known = learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None)
+    known = learning.learn_policy(entry, graphs, Budget(10), tmp_path, lambda: None)
     assert known is not None
     assert known.policy.arrays["times"].tolist() == [3]
     steps = {path.name for path in tmp_path.iterdir()}
     assert len(steps) == 3
     monkeypatch.setattr(Pupil, "run", lambda *_, **__: pytest.fail("it learns again"))
-    assert learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None) is not None
+    assert learning.learn_policy(entry, graphs, Budget(10), tmp_path, lambda: None) is not None
     monkeypatch.setattr(Pupil, "version", 2)
     with pytest.raises(BaseException, match="learns again"):
-        learning.lesson(entry, graphs, Budget(10), tmp_path, lambda: None)
+        learning.learn_policy(entry, graphs, Budget(10), tmp_path, lambda: None)
 
 
 @pytest.mark.usefixtures("pupil")
 def test_taught_placers_stand_beside_those_that_begin_from_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lessons = [replace(SMALL, family=f, graph=GraphRef(f, "layered?n=12", seed=9)) for f in ("layered", "others")]
-    monkeypatch.setattr(running, "lessons_of", lambda _, without="": [i for i in lessons if i.family != without])
+    cases = [replace(SMALL, family=f, graph=GraphRef(f, "layered?n=12", seed=9)) for f in ("layered", "others")]
+    monkeypatch.setattr(running, "training_cases", lambda _, without="": [i for i in cases if i.family != without])
     document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
     whole = next(t for t in document["tables"] if t["title"] == "20 evaluations")
     spent = {row["placer"]: row["evaluations"] for row in whole["standings"]}
@@ -503,8 +506,8 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
     def refuse(*_: Any) -> None:
         raise UsageError("Too large.", "Take a smaller one.")
 
-    monkeypatch.setattr(running, "lessons_of", lambda _, without="": [SMALL])
-    monkeypatch.setattr(running, "lesson", refuse)
+    monkeypatch.setattr(running, "training_cases", lambda _, without="": [SMALL])
+    monkeypatch.setattr(running, "learn_policy_interruptible", refuse)
     document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
     assert document["notes"] == ["pupil could not learn: Too large. Take a smaller one."] * 2
     assert [row["placer"] for row in document["tables"][0]["standings"]] == ["pupil"]
@@ -515,26 +518,28 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
 
 
 def test_caps_divide_what_one_device_alone_would_hold() -> None:
-    here = arena(replace(SMALL, graph=GraphRef("c", "nas-nmt?index=0")))
+    here = load_arena(replace(SMALL, graph=GraphRef("c", "nas-nmt?index=0")))
     problem = here.case.problem
     assert problem is not None
     whole = float(here.case.bind(here.case.subject.grouping).simulate(np.zeros((1, here.n), np.int32)).peak_bytes.sum())
-    tight = within(problem, "T2", 1.5)
+    tight = with_memory_share(problem, "T2", 1.5)
     assert [d.memory_bytes for d in tight.devices] == [int(0.75 * whole)] * 2
-    assert [d.memory_bytes for d in within(problem, "T2", np.inf).devices] == [0, 0]
+    assert [d.memory_bytes for d in with_memory_share(problem, "T2", np.inf).devices] == [0, 0]
 
 
 def test_links_are_scaled_and_levels_and_orders_make_cases_of_their_own() -> None:
-    base, slow = arena(SMALL), arena(replace(SMALL, links=0.1))
+    base, slow = load_arena(SMALL), load_arena(replace(SMALL, links=0.1))
     ratio = base.case.subject.topology.link_bytes_per_s[0, 1] / slow.case.subject.topology.link_bytes_per_s[0, 1]
     assert ratio == pytest.approx(10.0)
-    identities = [arena(i).case.identity for i in (SMALL, replace(SMALL, level="T0"), replace(SMALL, ordered=True))]
+    identities = [
+        load_arena(i).case.identity for i in (SMALL, replace(SMALL, level="T0"), replace(SMALL, ordered=True))
+    ]
     assert len({str(sorted(i.items())) for i in identities}) == 3
 
 
 def test_instances_of_giph_bring_their_own_devices() -> None:
-    (instance,) = searched(QUICK, ["giph-index0"])
-    here = arena(instance)
+    (instance,) = list_instances(QUICK, ["giph-index0"])
+    here = load_arena(instance)
     assert len(here.case.devices) == 20
     assert not costs_of(here.case).supported.all()
 
@@ -544,7 +549,7 @@ def test_instances_of_giph_bring_their_own_devices() -> None:
 
 def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path: Path) -> None:
     league(LeagueQuestion(("random",)), TINY, tmp_path)
-    case = arena(SMALL).case
+    case = load_arena(SMALL).case
     names = case.subject.graph.names
     placement = {n: case.devices[i % 2] for i, n in enumerate(names)}
     swapped = {n: case.devices[1 - i % 2] for i, n in enumerate(names)}
@@ -567,7 +572,7 @@ def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> No
     parts = ("search", "levels", "order", "noise", "unseen")
     document = league(QUESTION, replace(TINY, parts=parts), tmp_path, page=tmp_path / "docs" / "named.md")
     text = (tmp_path / "docs" / "named.md").read_text()
-    assert text == page(document, "named")
+    assert text == league_page(document, "named")
     for table in document["tables"]:
         assert table["title"].removeprefix("On ") in text
     drawn = sorted((tmp_path / "docs").glob("named-*.svg"))
@@ -576,7 +581,7 @@ def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> No
     for path in drawn:
         minidom.parse(str(path))
         assert path.name in text
-    assert any("`stubborn` over `stubborn: asks once`" in line for line in in_words(document))
+    assert any("`stubborn` over `stubborn: asks once`" in line for line in league_sentences(document))
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:

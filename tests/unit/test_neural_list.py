@@ -42,7 +42,7 @@ from policy.place.neural.scenes import scene_after
 from policy.place.neural.training import CrossEntropy, ListLesson, Stand, grades, trained
 from policy.place.search import Search
 from runtime.simulators.listsched import ListSched
-from runtime.workloads.placeto import FAMILIES, split
+from runtime.zoo.workloads.placeto import FAMILIES, split
 from tests.constructed import Amounts
 
 EASY = Amounts(

@@ -35,7 +35,8 @@ from pipeline.result.records import CandidateRecord, RatioRecord
 from pipeline.result.result import Result, write_placed
 from pipeline.result.verdict import Limits, decide
 from pipeline.settings.config import Settings
-from pipeline.stages.plan import HostMachine, ModelFile, plan
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan
 from pipeline.store.store import Entry, file_digest
 from runtime.executor.onnx_session import OnnxModel, assigned, session_of
 from runtime.executor.placed import PlacedInputError

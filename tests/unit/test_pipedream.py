@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pipeline.bench.exact import METHODS
+from benchmarks.suites.exact import METHODS
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import is_acyclic
 from pipeline.core.problem import Budget

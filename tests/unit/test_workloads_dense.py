@@ -13,14 +13,15 @@ import pytest
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, is_acyclic, topological_order
 from pipeline.core.workload import Workload
-from runtime.workloads import TABLE, build, options
-from runtime.workloads.amoebanet import amoebanet
-from runtime.workloads.builder import AUXILIARY, NetworkOptions
-from runtime.workloads.cnn import inception_v3, resnet50
-from runtime.workloads.nasnet import nasnet
-from runtime.workloads.tiled import chainmm, ffnn, llama_block, llama_layer
-from runtime.workloads.tiles import Blocks, Program, TileMachine
-from runtime.workloads.transformer import bert, moe_block
+from runtime.zoo.workloads import TABLE, build, options
+from runtime.zoo.workloads.amoebanet import amoebanet
+from runtime.zoo.workloads.builder import NetworkOptions
+from runtime.zoo.workloads.cnn import inception_v3, resnet50
+from runtime.zoo.workloads.nasnet import nasnet
+from runtime.zoo.workloads.record import AUXILIARY
+from runtime.zoo.workloads.tiled import chainmm, ffnn, llama_block, llama_layer
+from runtime.zoo.workloads.tiles import Blocks, Program, TileMachine
+from runtime.zoo.workloads.transformer import bert, moe_block
 
 CORE, CORE_INFERENCE = NetworkOptions("core"), NetworkOptions("core", training=False)
 MIB = 2**20

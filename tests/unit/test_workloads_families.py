@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import components, is_acyclic, topological_order
 from pipeline.core.workload import Workload
-from runtime.workloads import build, giph, placeto
+from runtime.zoo.workloads import build, giph, placeto
 
 Maker = Callable[..., Workload]
 

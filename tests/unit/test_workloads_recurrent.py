@@ -10,8 +10,8 @@ import pytest
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import is_acyclic
 from pipeline.core.workload import Workload
-from runtime import workloads
-from runtime.workloads import build, names, options
+from runtime.zoo import workloads
+from runtime.zoo.workloads import build, names, options
 
 NETWORKS = [
     "gnmt2",

@@ -16,7 +16,8 @@ from coarsen.reading.model.read import read_model, to_graph
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, contract
 from pipeline.settings import registry
-from runtime import workloads, zoo
+from runtime import zoo
+from runtime.zoo import workloads
 
 
 @dataclass(frozen=True)

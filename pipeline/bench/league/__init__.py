@@ -3,11 +3,13 @@
 protocol    the protocol as data: families of graphs and their splits, machines, budgets, parts
 entries     who takes part: what the registry knows of placers, and the controls that learners offer
 arena       an instance of the protocol, loaded
-lessons     policies learned on graphs that are not asked about
+policies    policies learned on graphs that are not asked about
 standings   what cells say together: ratios to a reference with intervals, rates, costs, curves
 disturbed   placements that were found, under other costs and in another simulator
-parts       which cells each part of the protocol wants
+rounds      which cells each part of the protocol wants
 tables      the tables of each part, made of the cells
 pages       the Markdown page and its pictures
 run         the league: cells that are not on file, then the results
+results     the document of the results, and the files that are written
+suite       the league as a suite of `placewright bench`
 """

@@ -10,8 +10,7 @@ import numpy as np
 from coarsen.reading.model.files import is_written_as_path
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.protocol import LeagueInstance
-from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import UsageError
+from pipeline.core.devices import Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Subject
@@ -48,7 +47,7 @@ class Arena:
 
 
 @cache
-def arena(instance: LeagueInstance) -> Arena:
+def load_arena(instance: LeagueInstance) -> Arena:
     """Return an instance, loaded.
 
     Raises:
@@ -57,15 +56,15 @@ def arena(instance: LeagueInstance) -> Arena:
     """
     from policy.place.exact.proofs import lower_bound
 
-    problem = _problem(instance)
+    problem = _problem_of_instance(instance)
     topology = problem.topology
     if instance.links != 1:
         topology = replace(topology, link_bytes_per_s=topology.link_bytes_per_s * instance.links)
     if instance.share is not None:
-        topology = within(problem.on(topology=topology), instance.level, instance.share)
+        topology = with_memory_share(problem.on(topology=topology), instance.level, instance.share)
     problem = problem.on(topology=topology)
-    measurer = simulator(instance.level)
-    subject = _subject(problem)
+    measurer = build_simulator(instance.level)
+    subject = _subject_of(problem)
     identity = {
         "evaluator": SIMULATOR,
         "measurer": SIMULATOR,
@@ -79,54 +78,43 @@ def arena(instance: LeagueInstance) -> Arena:
     return Arena(instance, case, case.alone(), floor_s)
 
 
-def simulator(level: str) -> Predictor:
+def build_simulator(level: str) -> Predictor:
     """Return what builds the simulators of a level."""
     predictor: Predictor = registry.build("measure", SIMULATOR, {"level": level})
     return predictor
 
 
-def costs_of(case: BenchCase) -> CostTable:
-    """Return the seconds of a case's operations.
-
-    Raises:
-        UsageError: nothing is known of them.
-    """
-    if case.subject.costs is None:
-        raise UsageError(f"The operations of {case.model} have no times.", "Give a graph with times.")
-    return case.subject.costs
-
-
-def within(problem: Problem, level: str, share: float) -> Topology:
+def with_memory_share(problem: Problem, level: str, share: float) -> Topology:
     """Return devices that each hold a share of an equal part of what one device alone would hold; inf: anything."""
     free = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
     unlimited = replace(problem.topology, devices=free)
     if np.isinf(share):
         return unlimited
     alone = np.zeros((1, problem.graph.n), np.int32)
-    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject(problem.on(topology=unlimited)))
+    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject_of(problem.on(topology=unlimited)))
     total = float(evaluator.simulate(alone).peak_bytes.sum())
     tight = tuple(replace(d, memory_bytes=int(share * total / unlimited.p)) for d in free)
     return replace(unlimited, devices=tight)
 
 
-def _subject(problem: Problem) -> Subject:
+def _subject_of(problem: Problem) -> Subject:
     return Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
 
 
-def _problem(instance: LeagueInstance) -> Problem:
+def _problem_of_instance(instance: LeagueInstance) -> Problem:
     """Return the problem of placing a graph on its machine as that comes."""
     text, level = instance.graph.text, instance.level
     if text.startswith(GIPH):
-        return _giph(int(text.removeprefix(GIPH)), ordered=instance.ordered)
+        return _giph_problem(int(text.removeprefix(GIPH)), ordered=instance.ordered)
     graph = text if is_written_as_path(text.partition("?")[0]) else f"zoo:{text}"
     scenario = Scenario(graph, instance.topology, level=level, ordered=instance.ordered, seed=instance.graph.seed)
     return load(scenario).problem
 
 
-def _giph(index: int, *, ordered: bool) -> Problem:
+def _giph_problem(index: int, *, ordered: bool) -> Problem:
     from runtime.machines.costs import cost_table
     from runtime.machines.machine import Machine
-    from runtime.workloads.giph import instance
+    from runtime.zoo.workloads.giph import instance
 
     workload, topology = instance(index, seed=0)
     costs = cost_table(workload, Machine(topology, (None,) * topology.p))

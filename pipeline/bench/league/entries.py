@@ -40,7 +40,7 @@ class LeagueEntry:
         return self.kind in RULES
 
 
-def entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
+def list_entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:
     """Return the entries of these placers, of all if there are no names, each before its controls; and who is left out.
 
     A placer that cannot be built here (a package is missing) is left out, unless it is named.

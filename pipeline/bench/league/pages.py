@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.bench.league.protocol import NOISE
-from pipeline.bench.pages import markdown, ratio_text
+from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
 from pipeline.report.charts import ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
@@ -47,20 +47,30 @@ def write_pages(document: Table, path: Path) -> None:
     """
     for file, drawing in _pictures(document, path.stem):
         write_text(path.with_name(file), picture(drawing))
-    write_text(path, page(document, path.stem))
+    write_text(path, league_page(document, path.stem))
 
 
-def page(document: Table, name: str = "league") -> str:
+def league_page(document: Table, name: str = "league") -> str:
     """Return the page of a league's document; name: what the names of its pictures begin with."""
     settings = document["settings"]
     quick = " --quick" if settings["quick"] else ""
     about = ABOUT.format(quick=quick, reference=document["reference"], evaluations=settings["reference"])
-    lines = ["# The league of placers", "", about, "", *_told(document), "", "## In words", "", *in_words(document)]
+    lines = [
+        "# The league of placers",
+        "",
+        about,
+        "",
+        *_setting_lines(document),
+        "",
+        "## In words",
+        "",
+        *league_sentences(document),
+    ]
     for part in dict.fromkeys(table["part"] for table in document["tables"]):
         lines += ["", f"## {TITLES[part]}", ""]
         tables = [table for table in document["tables"] if table["part"] == part]
-        lines += _of_part(part, tables, document, name)
-    lines += ["", "## What was asked about", "", *_instances(document)]
+        lines += _part_lines(part, tables, document, name)
+    lines += ["", "## What was asked about", "", *_instance_lines(document)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -75,24 +85,24 @@ TITLES = {
 }
 
 
-def in_words(document: Table) -> list[str]:
+def league_sentences(document: Table) -> list[str]:
     """Return plain sentences: who is best at what, what learning adds, and who is ever worse than a rule."""
     said = []
     for table in document["tables"]:
         if table["part"] in ("search", "memory"):
-            said.append(f"- {table['title']}: {_winner(table)}")
+            said.append(f"- {table['title']}: {_winner_sentence(table)}")
         if table["part"] in ("search", "transfer"):
-            said += [f"- {table['title']}, {sentence}" for sentence in _controls(table)]
+            said += [f"- {table['title']}, {sentence}" for sentence in _control_sentences(table)]
     return said
 
 
-def _disturbed(table: Table) -> tuple[int, int]:
+def _count_disturbed(table: Table) -> tuple[int, int]:
     """Return how many cells were ended by the clock while others had the processor, of how many."""
     rows = table["standings"]
     return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
 
 
-def _winner(table: Table) -> str:
+def _winner_sentence(table: Table) -> str:
     rows = [row for row in table["standings"] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
     if not whole:
@@ -107,7 +117,7 @@ def _winner(table: Table) -> str:
         words += f"; the best that learns is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
-    late, cells = _disturbed(table)
+    late, cells = _count_disturbed(table)
     busy = (
         f" The machine was busy: {late} of {cells} cells had too little of it for their seconds to count."
         if late
@@ -116,13 +126,13 @@ def _winner(table: Table) -> str:
     return f"{words}.{busy}"
 
 
-def _controls(table: Table) -> Iterator[str]:
+def _control_sentences(table: Table) -> Iterator[str]:
     """Yield for every control what its placer is beside it, instance by instance."""
     for pair in table["controls"]:
         yield f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, {pair['verdict']}."
 
 
-def _told(document: Table) -> list[str]:
+def _setting_lines(document: Table) -> list[str]:
     settings, hardware = document["settings"], document["hardware"]
     count = sum(not instance["trivial"] for instance in document["instances"])
     lines = [
@@ -137,24 +147,24 @@ def _told(document: Table) -> list[str]:
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]
 
 
-def _of_part(part: str, tables: Sequence[Table], document: Table, name: str) -> Iterator[str]:
+def _part_lines(part: str, tables: Sequence[Table], document: Table, name: str) -> Iterator[str]:
     if part == "unseen":
-        yield from _side_by_side(tables)
+        yield from _ratio_columns(tables)
         return
     if part == "transfer":
-        yield from _transfer(tables, document)
+        yield from _transfer_lines(tables, document)
         return
     for table in tables:
         yield f"### {table['title']}"
         yield ""
         if part == "noise":
-            yield from _noise(table)
+            yield from _noise_lines(table)
         else:
             yield from standing_table(table, families=part == "search")
         if "curve" in table:
-            yield from ["", *_curve(table)]
+            yield from ["", *_curve_lines(table)]
         if "in_T2" in table:
-            yield from ["", *_in_t2(table)]
+            yield from ["", *_t2_lines(table)]
         for file, _ in _pictures({**document, "tables": [table]}, name):
             yield from ["", f"![{table['title']}]({file})"]
         yield ""
@@ -166,61 +176,61 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
     header = ["placer", "ratio", "over rules", "over bound", "wins", "losses", "best", "never worse", "infeasible"]
     rows = [
         [
-            _name(row, count),
+            _placer_words(row, count),
             ratio_text(row["ratio"], 3),
-            _number(row["rule_ratio"]),
-            _number(row["bound_ratio"]),
+            _figure_text(row["rule_ratio"]),
+            _figure_text(row["bound_ratio"]),
             *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
             f"{share_text(row['not_worse_single']) or '-'}, {share_text(row['not_worse_heft']) or '-'}",
             str(row["infeasible"] or "-"),
-            _number(row["seconds"], 2),
-            _number(row["cpu_s"], 2),
+            _figure_text(row["seconds"], 2),
+            _figure_text(row["cpu_s"], 2),
             f"{row['evaluations']:g}" if row["evaluations"] is not None else "-",
         ]
         for row in table["standings"]
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
     lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
-    late, cells = _disturbed(table)
+    late, cells = _count_disturbed(table)
     if late:
         lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
                   "machine these searches get further. `--retry-disturbed` runs them again."]  # fmt: skip
-    return [*lines, "", *_families(table)] if families else lines
+    return [*lines, "", *_family_lines(table)] if families else lines
 
 
-def _families(table: Table) -> list[str]:
+def _family_lines(table: Table) -> list[str]:
     names = list(dict.fromkeys(name for row in table["standings"] for name in row["families"]))
     rows = [
-        [row["placer"], *(_number(row["families"].get(name)) for name in names)]
+        [row["placer"], *(_figure_text(row["families"].get(name)) for name in names)]
         for row in table["standings"]
         if row["families"]
     ]
     return ["Ratio by family:", "", *markdown(["placer", *names], rows)]
 
 
-def _name(row: Table, count: int) -> str:
+def _placer_words(row: Table, count: int) -> str:
     words = row["placer"] + (" (learns)" if row["learned"] and not row["control_of"] else "")
     return words if row["instances"] == count else f"{words}, on {row['instances']} of {count}"
 
 
-def _curve(table: Table) -> list[str]:
+def _curve_lines(table: Table) -> list[str]:
     curve = table["curve"]
     unit = " s" if curve["by"] == "seconds" else ""
     header = [f"after {curve['by']}", *(f"{limit:g}{unit}" for limit in curve["limits"])]
     order = [row["placer"] for row in table["standings"]]
-    rows = [[name, *(_number(ratio) for ratio in curve["ratios"][name])] for name in order]
+    rows = [[name, *(_figure_text(ratio) for ratio in curve["ratios"][name])] for name in order]
     return ["Ratio of the incumbent as the search goes on; \"-\" where an instance has none yet:", "",
             *markdown(header, rows)]  # fmt: skip
 
 
-def _in_t2(table: Table) -> list[str]:
+def _t2_lines(table: Table) -> list[str]:
     rows = [[row["placer"], ratio_text(row["ratio"], 3), ratio_text(row["over_promise"], 3)] for row in table["in_T2"]]
     header = ["placer", "ratio in T2", "over its prediction"]
     return ["The same placements in T2, over those that the reference found with as many evaluations:", "",
             *markdown(header, rows)]  # fmt: skip
 
 
-def _noise(table: Table) -> list[str]:
+def _noise_lines(table: Table) -> list[str]:
     percents = [round(100 * sd) for sd in NOISE]
     nominal = {row["placer"]: row["ratio"] for row in table["standings"]}
     header = ["placer", "as predicted", *(f"{p} % noise" for p in percents), f"over its prediction, {percents[-1]} %"]
@@ -237,7 +247,7 @@ def _noise(table: Table) -> list[str]:
             "placement under the same errors.", "", *markdown(header, rows)]  # fmt: skip
 
 
-def _side_by_side(tables: Sequence[Table]) -> list[str]:
+def _ratio_columns(tables: Sequence[Table]) -> list[str]:
     """Return one table of several: a column of ratios each."""
     standings = [{row["placer"]: row for row in table["standings"]} for table in tables]
     order = dict.fromkeys(name for rows in standings for name in rows)
@@ -249,8 +259,8 @@ def _side_by_side(tables: Sequence[Table]) -> list[str]:
     return markdown(["placer", *(table["title"].removeprefix("On ") for table in tables), "infeasible"], lines)
 
 
-def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
-    yield from _side_by_side(tables)
+def _transfer_lines(tables: Sequence[Table], document: Table) -> Iterator[str]:
+    yield from _ratio_columns(tables)
     yield ""
     yield (
         "Every device alone is evaluated first and counts besides in the first two columns. `taught`: begun with the "
@@ -260,7 +270,7 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
     for table in tables:
         learners = [row for row in table["standings"] if row["learned"]]
         names = list(dict.fromkeys(name for row in learners for name in row["rule_families"]))
-        rows = [[r["placer"], *(_number(r["rule_families"].get(name)) for name in names)] for r in learners]
+        rows = [[r["placer"], *(_figure_text(r["rule_families"].get(name)) for name in names)] for r in learners]
         if rows:
             yield f"{table['title']}, over the best rule of each instance, by family:"
             yield from ["", *markdown(["placer that learns", *names], rows), ""]
@@ -274,14 +284,14 @@ def _transfer(tables: Sequence[Table], document: Table) -> Iterator[str]:
                 [
                     row["placer"],
                     seconds_text(row["lesson_s"]),
-                    "never" if row["graphs"] is None else _number(row["graphs"]),
+                    "never" if row["graphs"] is None else _figure_text(row["graphs"]),
                 ]
                 for row in lessons
             ],
         )
 
 
-def _instances(document: Table) -> list[str]:
+def _instance_lines(document: Table) -> list[str]:
     rows = [
         [
             i["name"],
@@ -301,13 +311,13 @@ def _instances(document: Table) -> list[str]:
 
 def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     """Yield the pictures of the searches: intervals, and the incumbent as the search goes on."""
-    reference = _reference(document)
-    for each in comparisons(document, name):
+    reference = _reference_words(document)
+    for each in drawn_comparisons(document, name):
         yield each.file, each.drawing()
     for table in document["tables"]:
         if table["part"] != "search":
             continue
-        stem, rows = _file(name, table), [row for row in table["standings"] if row["ratio"] is not None]
+        stem, rows = _file_stem(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         curve = table["curve"]
         best = [row["placer"] for row in rows if not row["control_of"]][:LINES]
         lines = {
@@ -319,7 +329,7 @@ def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
             yield f"{stem}-curves.svg", drawing
 
 
-def comparisons(document: Table, name: str) -> list[DrawnComparison]:
+def drawn_comparisons(document: Table, name: str) -> list[DrawnComparison]:
     """Return the intervals of the searches, upside down: a picture of speed has more to the right.
 
     name: what the names of their pictures begin with.
@@ -337,18 +347,18 @@ def comparisons(document: Table, name: str) -> list[DrawnComparison]:
             for row in known
         )
         if rows:
-            file = f"{_file(name, table)}-intervals.svg"
-            drawn.append(DrawnComparison(file, table["title"], INTERVALS, _reference(document), rows))
+            file = f"{_file_stem(name, table)}-intervals.svg"
+            drawn.append(DrawnComparison(file, table["title"], INTERVALS, _reference_words(document), rows))
     return drawn
 
 
-def _reference(document: Table) -> str:
+def _reference_words(document: Table) -> str:
     return f"{document['reference']}, {document['settings']['reference']:,}"
 
 
-def _file(name: str, table: Table) -> str:
+def _file_stem(name: str, table: Table) -> str:
     return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
 
 
-def _number(value: float | None, digits: int = 3) -> str:
+def _figure_text(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.3g}"

@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from coarsen.reading.model.files import is_written_as_path
 from pipeline.core.errors import ModelError, UnknownNameError, UsageError
-
-Split = Literal["train", "choose", "test"]
 
 REFERENCE = "anneal"  # the placer that all others are divided by
 PARTS = ("search", "levels", "order", "memory", "unseen", "noise", "transfer")
@@ -179,34 +176,34 @@ _OWN_MACHINE = ("giph",)  # families whose instances bring their devices along
 
 def families() -> dict[str, GraphFamily]:
     """Return every family of the protocol by name."""
-    from runtime.workloads.placeto import FAMILIES, split
+    from runtime.zoo.workloads.placeto import FAMILIES, split
 
     known_families = {}
     for name in FAMILIES:
         parts = (tuple(GraphRef(f"{name}-{i}", f"{name}?index={i}") for i in part) for part in split(name, seed=0))
         known_families[name] = GraphFamily(name, *parts)
     for name in ("layered", "erdos-renyi", "stochastic-block", "watts-strogatz", "barabasi-albert", "series-parallel"):
-        drawn = tuple(_drawn(name, i) for i in range(RANDOM_GRAPHS))
+        drawn = tuple(_random_graph(name, i) for i in range(RANDOM_GRAPHS))
         train, choose = (drawn[0::2][:4], drawn[0::2][4:]) if name in DRAWN else ((), ())
         known_families[name] = GraphFamily(name, train, choose, drawn[1::2])
     for name, texts in _FAR.items():
-        known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_label(text), text) for text in texts))
+        known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_graph_label(text), text) for text in texts))
     return known_families
 
 
-def _drawn(name: str, i: int) -> GraphRef:
+def _random_graph(name: str, i: int) -> GraphRef:
     """Return the i-th random graph of a family: sizes take turns, and for each the ratios of communication."""
     n, ratio = RANDOM_SIZES[i // 2 % len(RANDOM_SIZES)], RATIOS[(i // 2 + i % 2) % len(RATIOS)]
     return GraphRef(f"{name}-{i}", f"{name}?n={n}&ccr={ratio:g}", seed=i)
 
 
-def _label(text: str) -> str:
+def _graph_label(text: str) -> str:
     name, _, options = text.partition("?")
     told = [option for option in options.split("&") if option and option != "fidelity=core"]
     return "-".join([name, *(option.replace("training=false", "forward").replace("=", "") for option in told)])
 
 
-def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInstance]:
+def list_instances(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInstance]:
     """Return the instances of the searches: test graphs of families on the machines of the effort.
 
     names: of families, of graphs, or files of graphs; none for those of the effort.
@@ -218,7 +215,7 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
     """
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))
-    refs = [ref for name in chosen for ref in _named(name, known, effort.graphs)]
+    refs = [ref for name in chosen for ref in _named_graphs(name, known, effort.graphs)]
     distinct = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
     counts = Counter(instance.name for instance in distinct)
     alike = sorted({i.graph.text for i in distinct if counts[i.name] > 1})
@@ -229,7 +226,7 @@ def searched(effort: LeagueEffort, names: Sequence[str] = ()) -> list[LeagueInst
     return distinct
 
 
-def _named(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:
+def _named_graphs(name: str, known: Mapping[str, GraphFamily], most: int) -> Iterator[tuple[str, GraphRef]]:
     if name in known:
         yield from ((name, ref) for ref in known[name].test[:most])
         return
@@ -251,31 +248,6 @@ def _on_machines(family: str, ref: GraphRef, machines: Sequence[str]) -> Iterato
     yield from (LeagueInstance(family, ref, topology=machine) for machine in machines)
 
 
-def at_levels(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances in the two simpler simulators."""
-    return [replace(i, level=level) for level in LEVELS for i in instances]
-
-
-def in_order(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances where placements may say in which order devices take operations."""
-    return [replace(i, ordered=True) for i in instances]
-
-
-def capped(instances: Sequence[LeagueInstance]) -> list[LeagueInstance]:
-    """Return the instances on devices that hold little.
-
-    Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
-    """
-    return [replace(i, share=share) for share in CAPS for i in instances if i.topology and i.family not in WEIGHTLESS]
-
-
-def elsewhere(instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[LeagueInstance]:
-    """Return the graphs of the instances on machines that no learner was trained on."""
-    machines = QUICK_UNSEEN if effort.quick else UNSEEN
-    graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
-    return [LeagueInstance(f, ref, topology=t, links=links) for t, links in machines for f, ref in graphs]
-
-
 def first_of_each(instances: Sequence[LeagueInstance], most: int) -> tuple[LeagueInstance, ...]:
     """Return the instances of the first graphs of each family, so many at most."""
     graphs: dict[str, dict[GraphRef, None]] = {}
@@ -290,7 +262,7 @@ def brief(instances: Sequence[LeagueInstance]) -> tuple[LeagueInstance, ...]:
     return tuple(i for i in instances if i.family in BRIEF_FAMILIES) or tuple(instances)
 
 
-def lessons_of(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:
+def training_cases(effort: LeagueEffort, *, without: str = "") -> list[LeagueInstance]:
     """Return what learners learn from: train graphs of all families but one, on the machines of the effort."""
     known = [family for family in families().values() if not family.far and family.name != without]
     return [

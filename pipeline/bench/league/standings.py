@@ -106,7 +106,7 @@ class Baselines:
         """Return the baselines of a table's records; references: those of the reference, at its own budget."""
         rules = [r for r in records if r["rule"]]
         heft = [r for r in rules if r["method"] == "heft"]
-        return cls(by_instance(references), _least(records), _least(rules), by_instance(heft), bound)
+        return cls(by_instance(references), _least_values(records), _least_values(rules), by_instance(heft), bound)
 
 
 def by_instance(records: Sequence[Valued]) -> dict[str, float]:
@@ -123,7 +123,7 @@ def by_instance(records: Sequence[Valued]) -> dict[str, float]:
     return {name: math.exp(float(np.mean(np.log(figures)))) for name, figures in whole.items()}
 
 
-def _least(records: Sequence[Valued]) -> dict[str, float]:
+def _least_values(records: Sequence[Valued]) -> dict[str, float]:
     """Return instance -> the least value of any record."""
     least: dict[str, float] = {}
     for record in records:
@@ -154,18 +154,18 @@ class BesideControl:
 
 def beside_controls(records: Sequence[LeagueRow]) -> list[BesideControl]:
     """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
-    values = {name: by_instance([r for r in records if r["method"] == name]) for name in _names(records)}
+    values = {name: by_instance([r for r in records if r["method"] == name]) for name in _method_names(records)}
     pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
     rows = []
     for placer, control in pairs:
-        ratios = _over(values.get(placer, {}), values[control])
+        ratios = _ratios_over(values.get(placer, {}), values[control])
         if ratios:
             interval = geometric_mean([np.array(list(ratios.values()))])
             rows.append(BesideControl(placer, control, len(ratios), interval))
     return rows
 
 
-def _names(records: Sequence[LeagueRow]) -> list[str]:
+def _method_names(records: Sequence[LeagueRow]) -> list[str]:
     return list(dict.fromkeys(r["method"] for r in records))
 
 
@@ -180,19 +180,19 @@ def is_disturbed(record: CellRecord, limit_s: float | None) -> bool:
     return bool(record["cpu_s"] < OWN_SHARE * record["seconds"])
 
 
-def standings(records: Sequence[LeagueRow], baselines: Baselines) -> list[Standing]:
+def rank_placers(records: Sequence[LeagueRow], baselines: Baselines) -> list[Standing]:
     """Return a row per placer, the least ratio first, those without one last."""
-    rows = [_standing([r for r in records if r["method"] == name], baselines) for name in _names(records)]
+    rows = [_standing_of([r for r in records if r["method"] == name], baselines) for name in _method_names(records)]
     return sorted(rows, key=lambda row: (-row.instances, math.inf if row.ratio is None else row.ratio.median))
 
 
-def _standing(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
+def _standing_of(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
     values = by_instance(mine)
-    ratios = _over(values, baselines.reference)
+    ratios = _ratios_over(values, baselines.reference)
     family = {r["model"]: r["family"] for r in mine}
     shown = np.array(list(ratios.values()))
     alive = [r for r in mine if r["value_s"] is not None]
-    rule, bound = _over(values, baselines.rule), _over(values, baselines.bound)
+    rule, bound = _ratios_over(values, baselines.rule), _ratios_over(values, baselines.bound)
     single = [
         r["value_s"] <= r["single_s"] * (1 + SAME)
         for r in mine
@@ -212,76 +212,76 @@ def _standing(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
         cells=len(mine),
         instances=len(ratios),
         ratio=geometric_mean([shown]) if shown.size else None,
-        families=_by_family(ratios, family),
-        rule_ratio=_mean(list(rule.values())) if rule else None,
-        rule_families=_by_family(rule, family),
-        bound_ratio=_mean(list(bound.values())) if bound else None,
-        wins=_share([r < 1 - MARGIN for r in ratios.values()]),
-        losses=_share([r > 1 + MARGIN for r in ratios.values()]),
-        best=_share([values[i] <= baselines.best[i] * (1 + MARGIN) for i in values]),
-        not_worse_single=_share(single),
-        not_worse_heft=_share(heft),
+        families=_mean_by_family(ratios, family),
+        rule_ratio=_mean_ratio(list(rule.values())) if rule else None,
+        rule_families=_mean_by_family(rule, family),
+        bound_ratio=_mean_ratio(list(bound.values())) if bound else None,
+        wins=_share_true([r < 1 - MARGIN for r in ratios.values()]),
+        losses=_share_true([r > 1 + MARGIN for r in ratios.values()]),
+        best=_share_true([values[i] <= baselines.best[i] * (1 + MARGIN) for i in values]),
+        not_worse_single=_share_true(single),
+        not_worse_heft=_share_true(heft),
         infeasible=sum(r["infeasible"] and r["model"] in baselines.best for r in mine),
         failed=tuple(dict.fromkeys(r["failed"] for r in mine if r["failed"] is not None and not r["infeasible"])),
         disturbed=sum(is_disturbed(r, r["limit_s"]) for r in mine),
-        seconds=_median([r["seconds"] for r in alive]),
-        cpu_s=_median([r["cpu_s"] for r in alive]),
-        evaluations=_median([r["evaluations"] for r in alive]),
+        seconds=_median_or_none([r["seconds"] for r in alive]),
+        cpu_s=_median_or_none([r["cpu_s"] for r in alive]),
+        evaluations=_median_or_none([r["evaluations"] for r in alive]),
     )
 
 
-def _over(values: Values, reference: Values) -> dict[str, float]:
+def _ratios_over(values: Values, reference: Values) -> dict[str, float]:
     """Return value over reference where both are known."""
     return {i: value / reference[i] for i, value in values.items() if reference.get(i, 0.0) > 0}
 
 
-def _by_family(ratios: Values, family: Mapping[str, str]) -> dict[str, float]:
+def _mean_by_family(ratios: Values, family: Mapping[str, str]) -> dict[str, float]:
     """Return family -> geometric mean of its instances' ratios; family: of every instance."""
     groups: dict[str, list[float]] = {}
     for instance, ratio in ratios.items():
         groups.setdefault(family[instance], []).append(ratio)
-    return {name: _mean(figures) for name, figures in groups.items()}
+    return {name: _mean_ratio(figures) for name, figures in groups.items()}
 
 
-def _mean(ratios: Sequence[float]) -> float:
+def _mean_ratio(ratios: Sequence[float]) -> float:
     return math.exp(float(np.mean(np.log(ratios))))
 
 
-def _share(truths: Sequence[bool]) -> float | None:
+def _share_true(truths: Sequence[bool]) -> float | None:
     return sum(truths) / len(truths) if truths else None
 
 
-def _median(values: Sequence[float]) -> float | None:
+def _median_or_none(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
-def at(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> float | None:
+def value_after(curve: Sequence[Sequence[float]], limit: float, *, seconds: bool) -> float | None:
     """Return the best value of a curve within so many evaluations, or seconds; None where there was none yet.
 
-    >>> at([[1, 0.1, 5.0], [9, 0.4, 2.0]], 8, seconds=False)
+    >>> value_after([[1, 0.1, 5.0], [9, 0.4, 2.0]], 8, seconds=False)
     5.0
     """
     known = [value_s for done, spent, value_s in curve if (spent if seconds else done) <= limit]
     return known[-1] if known else None
 
 
-def anytime(
+def ratios_after(
     records: Sequence[LeagueRow], reference: Values, limits: Sequence[float], *, seconds: bool
 ) -> dict[str, list[float | None]]:
     """Return placer -> ratio after each limit, geometric mean over instances; None where a cell has no value by then.
 
     A search that ended keeps its value.
     """
-    curves: dict[str, list[float | None]] = {name: [] for name in _names(records)}
+    curves: dict[str, list[float | None]] = {name: [] for name in _method_names(records)}
     for name in curves:
         mine = [r for r in records if r["method"] == name and r["model"] in reference]
         for limit in limits:
             then: list[Valued] = [
-                {"model": r["model"], "value_s": at(r.get("curve", ()), limit, seconds=seconds)} for r in mine
+                {"model": r["model"], "value_s": value_after(r.get("curve", ()), limit, seconds=seconds)} for r in mine
             ]
-            ratios = list(_over(by_instance(then), reference).values())
+            ratios = list(_ratios_over(by_instance(then), reference).values())
             complete = len(ratios) == len({r["model"] for r in mine}) > 0
-            curves[name].append(_mean(ratios) if complete else None)
+            curves[name].append(_mean_ratio(ratios) if complete else None)
     return curves
 
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.bench.league.arena import arena
+from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.disturbed import RerunRow, rerun, with_noise
-from pipeline.bench.league.parts import Heat, Lessons
 from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
+from pipeline.bench.league.rounds import LeagueRound, Policies
 from pipeline.bench.league.standings import (
     Baselines,
     LeagueRow,
     Valued,
-    anytime,
     beside_controls,
     break_even,
     by_instance,
+    rank_placers,
+    ratios_after,
     seconds_to,
-    standings,
 )
 from pipeline.bench.summary import geometric_mean
 
@@ -30,116 +30,124 @@ SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0, 60.0)
 
 
 def table_of(
-    heat: Heat, records: Sequence[LeagueRow], references: Sequence[LeagueRow], effort: LeagueEffort
+    asked: LeagueRound, records: Sequence[LeagueRow], references: Sequence[LeagueRow], effort: LeagueEffort
 ) -> dict[str, Any]:
-    """Return the document of one heat: who stands where, and the curves of a search.
+    """Return the document of one round: who stands where, and the curves of a search.
 
-    records: of all cells of the heat. references: those of the reference at its own budget, on the same instances.
+    records: of all cells of the round. references: those of the reference at its own budget, on the same instances.
     """
-    baselines = Baselines.of(records, references, {i.name: arena(i).floor_s for i in heat.instances})
+    baselines = Baselines.of(records, references, {i.name: load_arena(i).floor_s for i in asked.instances})
     document: dict[str, Any] = {
-        "part": heat.part,
-        "title": heat.title,
-        "budget": {"evaluations": heat.budget.evaluations, "seconds": heat.budget.seconds, "name": heat.budget.name},
-        "instances": [i.name for i in heat.instances],
-        "standings": [asdict(row) for row in standings(records, baselines)],
+        "part": asked.part,
+        "title": asked.title,
+        "budget": {
+            "evaluations": asked.budget.evaluations,
+            "seconds": asked.budget.seconds,
+            "name": asked.budget.name,
+        },
+        "instances": [i.name for i in asked.instances],
+        "standings": [asdict(row) for row in rank_placers(records, baselines)],
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
-    if heat.part == "search":
-        document["curve"] = _curve(heat, records, baselines)
-    if heat.part == "noise":
-        document["noise"] = _noise(heat, records, references, effort.draws)
-    if heat.part == "levels":
-        document["in_T2"] = _in_t2(heat, records)
+    if asked.part == "search":
+        document["curve"] = _curve_document(asked, records, baselines)
+    if asked.part == "noise":
+        document["noise"] = _noise_rows(asked, records, references, effort.draws)
+    if asked.part == "levels":
+        document["in_T2"] = _rows_in_t2(asked, records)
     return document
 
 
-def _curve(heat: Heat, records: Sequence[LeagueRow], baselines: Baselines) -> dict[str, Any]:
+def _curve_document(asked: LeagueRound, records: Sequence[LeagueRow], baselines: Baselines) -> dict[str, Any]:
     """Return the ratios after ever more evaluations, or seconds where these are what is limited."""
-    timed = heat.budget.seconds is not None
-    most = heat.budget.seconds or heat.budget.evaluations or 0
+    timed = asked.budget.seconds is not None
+    most = asked.budget.seconds or asked.budget.evaluations or 0
     limits = sorted({*(limit for limit in (SECONDS if timed else EVALUATIONS) if limit < most), most})
-    ratios = anytime(records, baselines.reference, limits, seconds=timed)
+    ratios = ratios_after(records, baselines.reference, limits, seconds=timed)
     return {"by": "seconds" if timed else "evaluations", "limits": limits, "ratios": ratios}
 
 
-def _noise(
-    heat: Heat, records: Sequence[LeagueRow], references: Sequence[LeagueRow], draws: int
+def _noise_rows(
+    asked: LeagueRound, records: Sequence[LeagueRow], references: Sequence[LeagueRow], draws: int
 ) -> list[dict[str, Any]]:
     """Return a row per placer: the ratio to the reference under noise, and how much slower than promised it is."""
     noisy: dict[float, tuple[list[RerunRow], list[RerunRow]]] = {}
     for sd in NOISE:
         mine, theirs = noisy.setdefault(sd, ([], []))
-        for instance in heat.instances:
-            case = arena(instance).case
-            mine += with_noise(case, _on(records, instance.name), sd, draws)
-            theirs += with_noise(case, _on(references, instance.name), sd, draws)
+        for instance in asked.instances:
+            case = load_arena(instance).case
+            mine += with_noise(case, _records_of_instance(records, instance.name), sd, draws)
+            theirs += with_noise(case, _records_of_instance(references, instance.name), sd, draws)
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
         row: dict[str, Any] = {"placer": name}
         for sd, (mine, theirs) in noisy.items():
             own = [r for r in mine if r["method"] == name]
-            row[f"ratio_{round(100 * sd)}"] = _ratio(own, theirs)
-            promised = _promised(own)
-            row[f"over_promise_{round(100 * sd)}"] = _ratio(own, promised)
+            row[f"ratio_{round(100 * sd)}"] = _ratio_of_means(own, theirs)
+            promised = _promised_values(own)
+            row[f"over_promise_{round(100 * sd)}"] = _ratio_of_means(own, promised)
         rows.append(row)
-    return sorted(rows, key=lambda row: _first(row[f"ratio_{round(100 * NOISE[-1])}"]))
+    return sorted(rows, key=lambda row: _order_key(row[f"ratio_{round(100 * NOISE[-1])}"]))
 
 
-def _in_t2(heat: Heat, records: Sequence[LeagueRow]) -> list[dict[str, Any]]:
+def _rows_in_t2(asked: LeagueRound, records: Sequence[LeagueRow]) -> list[dict[str, Any]]:
     """Return what placements found in a simpler simulator take in T2, over what that simulator promised."""
     ratios: list[RerunRow] = []
-    for instance in heat.instances:
-        case = arena(replace(instance, level="T2")).case
-        ratios += rerun(case, _on(records, instance.name))
+    for instance in asked.instances:
+        case = load_arena(replace(instance, level="T2")).case
+        ratios += rerun(case, _records_of_instance(records, instance.name))
     rows = []
     for name in dict.fromkeys(r["method"] for r in records):
         own = [r for r in ratios if r["method"] == name]
-        promised = _promised(own)
+        promised = _promised_values(own)
         theirs = [r for r in ratios if r["method"] == REFERENCE]
-        rows.append({"placer": name, "ratio": _ratio(own, theirs), "over_promise": _ratio(own, promised)})
-    return sorted(rows, key=lambda row: _first(row["ratio"]))
+        rows.append(
+            {"placer": name, "ratio": _ratio_of_means(own, theirs), "over_promise": _ratio_of_means(own, promised)}
+        )
+    return sorted(rows, key=lambda row: _order_key(row["ratio"]))
 
 
-def _promised(rows: Sequence[RerunRow]) -> list[Valued]:
+def _promised_values(rows: Sequence[RerunRow]) -> list[Valued]:
     return [{"model": row["model"], "value_s": row["found_s"]} for row in rows]
 
 
-def _on(records: Sequence[LeagueRow], instance: str) -> list[LeagueRow]:
+def _records_of_instance(records: Sequence[LeagueRow], instance: str) -> list[LeagueRow]:
     return [r for r in records if r["model"] == instance]
 
 
-def _first(ratio: Mapping[str, float] | None) -> float:
+def _order_key(ratio: Mapping[str, float] | None) -> float:
     return float("inf") if ratio is None else ratio["median"]
 
 
-def _ratio(records: Sequence[Valued], others: Sequence[Valued]) -> dict[str, float] | None:
+def _ratio_of_means(records: Sequence[Valued], others: Sequence[Valued]) -> dict[str, float] | None:
     """Return the ratio of two lots of records, geometric mean over the instances that both have."""
     ours, theirs = by_instance(records), by_instance(others)
     both = [ours[i] / theirs[i] for i in ours if i in theirs]
     return asdict(geometric_mean([np.array(both)])) if both else None
 
 
-def repaid(records: Sequence[LeagueRow], references: Sequence[LeagueRow], lessons: Lessons) -> list[dict[str, Any]]:
+def repaid_rows(
+    records: Sequence[LeagueRow], references: Sequence[LeagueRow], policies: Policies
+) -> list[dict[str, Any]]:
     """Return per taught placer what learning took, and after how many graphs annealing of equal quality repays it.
 
     Where annealing never got there, its whole search counts, so that the number is too high rather than too low.
     records: of one budget, of taught placers among others.
     """
     rows = []
-    for (placer, without), known in lessons.items():
+    for (placer, without), known in policies.items():
         if without:
             continue
         saved = []
         for r in records:
             if r["lesson"] == known.key and r["value_s"] is not None:
                 theirs = [o for o in references if (o["model"], o["seed"]) == (r["model"], r["seed"])]
-                saved += [_annealed(o, r["value_s"]) - r["seconds"] for o in theirs]
+                saved += [_annealing_s(o, r["value_s"]) - r["seconds"] for o in theirs]
         row = {"placer": placer, "lesson_s": known.seconds, "graphs": break_even(known.seconds, saved)}
         rows.append({**row, "cells": len(saved)})
     return rows
 
 
-def _annealed(reference: LeagueRow, value_s: float) -> float:
+def _annealing_s(reference: LeagueRow, value_s: float) -> float:
     reached = seconds_to(reference["curve"], value_s)
     return float(reference["seconds"]) if reached is None else reached

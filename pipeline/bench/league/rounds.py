@@ -1,0 +1,198 @@
+"""Which cells every part of the protocol wants: rounds of instances and a budget, and the cells of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline.bench.cells import BenchCell, LearnedPolicy
+from pipeline.bench.league.arena import load_arena
+from pipeline.bench.league.entries import SOLVERS, LeagueEntry
+from pipeline.bench.league.protocol import (
+    CAPS,
+    LEVELS,
+    QUICK_UNSEEN,
+    REFERENCE,
+    UNSEEN,
+    WEIGHTLESS,
+    LeagueBudget,
+    LeagueEffort,
+    LeagueInstance,
+    brief,
+    first_of_each,
+)
+from pipeline.core.errors import UnknownNameError
+
+FURTHER = ("levels", "order", "memory", "unseen")  # fewer graphs, no controls; by `--quick` few families, one seed
+TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class LeagueRound:
+    """One table of a part: what is asked about, and what every placer may spend on each.
+
+    taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
+    run as well. seeds: of placers that draw.
+    """
+
+    part: str
+    title: str
+    instances: tuple[LeagueInstance, ...]
+    budget: LeagueBudget
+    seeds: int
+    taught: bool = False
+    controls: bool = True
+
+
+Instances = tuple[LeagueInstance, ...]
+Policies = Mapping[tuple[str, str], LearnedPolicy]  # by placer and family left out, "" for none
+
+
+def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effort: LeagueEffort) -> list[LeagueRound]:
+    """Return the rounds of the parts, in the order of the protocol.
+
+    Raises:
+        UnknownNameError: there is no part of that name.
+    """
+    for name in parts:
+        if name not in PARTS:
+            raise UnknownNameError("part of the league", name, PARTS)
+    rounds: list[LeagueRound] = []
+    for name, make in PARTS.items():
+        if name in parts and name in FURTHER:
+            few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
+            seeds = 1 if effort.quick else effort.seeds
+            rounds += [replace(each, seeds=seeds, controls=False) for each in make(few, effort)]
+        elif name in parts:
+            rounds += make(tuple(instances), effort)
+    return [each for each in rounds if each.instances]
+
+
+def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
+    yield LeagueRound("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
+    few = first_of_each(instances, effort.further)
+    yield LeagueRound("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
+
+
+def _levels_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    for level in LEVELS:
+        yield _equal_round("levels", f"Simulator {level}", (replace(i, level=level) for i in instances), effort)
+
+
+def _order_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield _equal_round("order", "Placements with an order", (replace(i, ordered=True) for i in instances), effort)
+
+
+def _memory_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    """Yield the instances on devices that hold little.
+
+    Left out are those with machines of their own, and graphs without weights, of which nothing has to be divided.
+    """
+    heavy = [i for i in instances if i.topology and i.family not in WEIGHTLESS]
+    for share in CAPS:
+        title = f"Devices that hold {share:g} of an equal part"
+        yield _equal_round("memory", title, (replace(i, share=share) for i in heavy), effort)
+
+
+def _unseen_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    """Yield the graphs of the instances on machines that no learner was trained on."""
+    graphs = dict.fromkeys((i.family, i.graph) for i in instances if i.topology)
+    for machine, links in QUICK_UNSEEN if effort.quick else UNSEEN:
+        title = f"On {machine}" + (f" with {links:g} times the bandwidth" if links != 1 else "")
+        members = (LeagueInstance(family, ref, topology=machine, links=links) for family, ref in graphs)
+        yield _equal_round("unseen", title, members, effort)
+
+
+def _transfer_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
+    for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
+        yield LeagueRound("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
+
+
+def _noise_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    yield _equal_round("noise", "The placements of equal evaluations", instances, effort)
+
+
+def _equal_round(part: str, title: str, instances: Iterable[LeagueInstance], effort: LeagueEffort) -> LeagueRound:
+    """Return a round of equal evaluations."""
+    return LeagueRound(part, title, tuple(instances), LeagueBudget(effort.evaluations), effort.seeds)
+
+
+PARTS: Mapping[str, Callable[[Instances, LeagueEffort], Iterator[LeagueRound]]] = {
+    "search": _search_rounds,
+    "levels": _levels_rounds,
+    "order": _order_rounds,
+    "memory": _memory_rounds,
+    "unseen": _unseen_rounds,
+    "noise": _noise_rounds,
+    "transfer": _transfer_rounds,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeagueCell:
+    """A cell of the league: who, where, and in which folder of budgets its record lies."""
+
+    entry: LeagueEntry
+    instance: LeagueInstance
+    budget: LeagueBudget
+    cell: BenchCell
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the record, below that of all cells: one per budget."""
+        return Path(self.budget.name.replace(" ", "-"))
+
+
+def cells_of_round(
+    asked: LeagueRound, entries: Sequence[LeagueEntry], effort: LeagueEffort, policies: Policies
+) -> list[LeagueCell]:
+    """Return the cells of a round, instance by instance, those of the reference at its own budget first."""
+    cells = []
+    for instance in asked.instances:
+        reference = next(e for e in entries if e.name == REFERENCE)
+        cells += _cells_per_seed(reference, instance, LeagueBudget(effort.reference), asked.seeds, effort)
+        for entry in entries:
+            if entry.control_of and not asked.controls:
+                continue
+            cells += _cells_per_seed(entry, instance, asked.budget, asked.seeds, effort)
+            if asked.taught and entry.keeps:
+                for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
+                    # nothing was learned from a family that is far, so there is nothing to leave out
+                    known = policies.get((entry.name, without), policies.get((entry.name, "")))
+                    if known is not None:
+                        cells += _cells_per_seed(
+                            _taught_entry(entry, name), instance, asked.budget, asked.seeds, effort, known
+                        )
+    return cells
+
+
+def _taught_entry(entry: LeagueEntry, name: str) -> LeagueEntry:
+    method = replace(entry.method, name=f"{entry.name}: {name}")
+    return replace(entry, method=method, control_of=entry.name)
+
+
+def _cells_per_seed(
+    entry: LeagueEntry,
+    instance: LeagueInstance,
+    budget: LeagueBudget,
+    seeds: int,
+    effort: LeagueEffort,
+    known: LearnedPolicy | None = None,
+) -> list[LeagueCell]:
+    """Return a cell per seed; one alone for a placer that draws nothing."""
+    case, placer = load_arena(instance).case, entry.method.build()
+    slow = budget.seconds is None and (entry.kind in SOLVERS or entry.method.learned)
+    seconds = effort.patience if slow else budget.seconds
+    evaluations = budget.allowed(len(case.devices))
+    return [
+        LeagueCell(
+            entry,
+            instance,
+            budget,
+            BenchCell(case, entry.method, placer, evaluations, seed, seconds=seconds, policy=known),
+        )
+        for seed in range(seeds if entry.method.seeded else 1)
+    ]

@@ -1,0 +1,1 @@
+"""Networks as OpenVINO models, with random weights; each file is one network or one family."""
