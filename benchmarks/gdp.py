@@ -27,9 +27,9 @@ from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
 from pipeline.registry import build, table
 from pipeline.shared.json_lines import append_line, load_lines
-from policy.place.gdp.sgdp import Sgdp
-from policy.place.gdp.together import learn_together
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.published.gdp.batch import learn_together
+from policy.place.published.gdp.sgdp import Sgdp
 
 EVALUATIONS, QUICK = 1000, 64
 TABLE: Mapping[str, int] = {  # and their devices, in the order of the paper's table

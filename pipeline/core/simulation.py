@@ -25,8 +25,8 @@ class ExecutionModel:
     """By which rules a simulator predicts: what placers may rely on, and of which type its objective is.
 
     A plug-in's simulator states one of the models below, one derived from them, or one derived from this. The type
-    leads to what proves bounds and what solvers are told, see `policy.place.exact.objectives`; of one derived from this
-    nothing is known but what it says here, unless it brings an `objective`.
+    leads to what proves bounds and what solvers are told, see `policy.place.exact.shared.objectives`; of one derived
+    from this nothing is known but what it says here, unless it brings an `objective`.
 
     memory: whether a placement that needs more than a device's memory at any time is refused; weights always count.
     kind: what it is called. additive: whether a time is the sum over operations, tensors sent and sub-graphs begun.

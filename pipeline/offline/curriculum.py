@@ -10,10 +10,10 @@ import numpy as np
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from policy.place.base.search import Search
+from policy.place.learned.neural_list.training import ListLesson
 from policy.place.local.anneal import Anneal
-from policy.place.neural.training import ListLesson
 from policy.place.portfolio import RULES
-from policy.place.search import Search
 from runtime.workloads.placeto import FAMILIES, split
 
 # Family -> graphs, small ones: what is learned is relative. Those of Placeto's families come on top, by their splits.

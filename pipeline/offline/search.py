@@ -233,7 +233,7 @@ def bound(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
     from runtime.machines.cost_file import write_costs as write
 
     case = load(scenario)
@@ -256,7 +256,7 @@ def bound(
 
 def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
     """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
 
     if answer.lower_bound_s > 0:
         return answer
@@ -310,7 +310,7 @@ def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) 
 
 def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError | None:
     """Return the error that names a memory that suffices, if the weights alone are too much."""
-    from policy.place.exact.bounds import explain_memory
+    from policy.place.exact.shared.bounds import explain_memory
 
     if not case.scenario.memory:
         return None

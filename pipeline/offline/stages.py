@@ -120,7 +120,7 @@ def replicated_records(case: LoadedScenario, microbatches: int) -> list[Pipeline
     Raises:
         UsageError: the graph has no contiguous stages that fit, or too many devices or ideals.
     """
-    from policy.place.exact.replicated import replicated_stages
+    from policy.place.exact.pipelined.replicated import replicated_stages
 
     stages = replicated_stages(case.problem, microbatches)
     alone = Grouping.identity(case.graph.n)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from pipeline.artifacts.store import digest, write_json
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
-from policy.place.neural import complementing
-from policy.place.neural.complementing import Complementing, Team, complemented
-from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import CrossEntropy, ListLesson, Stand, settings_json, trained
+from policy.place.learned.neural_list import complementing
+from policy.place.learned.neural_list.complementing import Complementing, Team, complemented
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.training import CrossEntropy, ListLesson, Stand, settings_json, trained
 
 SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"

@@ -27,13 +27,10 @@ FAMILIES = {
     "rules": "rule of thumb",
     "lists": "list scheduler",
     "local": "local search",
-    "neural": "learned",
+    "multilevel": "local search",
     "exact": "exact method",
-    "agent": "learned",
-    "parsing": "learned",
-    "gdp": "learned",
-    "placeto": "learned",
-    "hdp": "learned",
+    "learned": "learned",
+    "published": "learned",
 }
 PAGE = """# Placers
 

@@ -16,14 +16,17 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel, LatencyModel, PipelineModel
 from pipeline.shared.partition import has_metis, tell_once
-from policy.place.exact.cpsat import CpSat, size_of
-from policy.place.exact.dp import Dp
-from policy.place.exact.dpl import Dpl
-from policy.place.exact.enumeration import enumerated
-from policy.place.exact.latency_dp import LatencyDp
-from policy.place.exact.milp import Milp
-from policy.place.exact.min_cut import MinCut
-from policy.place.exact.proofs import prove_bound
+from policy.place.base.parallel import together
+from policy.place.base.search import Method, Search
+from policy.place.exact.calls.latency_dp import LatencyDp
+from policy.place.exact.pipelined.dp import Dp
+from policy.place.exact.pipelined.dpl import Dpl
+from policy.place.exact.pipelined.milp import Milp
+from policy.place.exact.sequential.min_cut import MinCut
+from policy.place.exact.shared.cpsat import CpSat, size_of
+from policy.place.exact.shared.enumeration import enumerated
+from policy.place.exact.shared.proofs import prove_bound
+from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.lists.cpop import Cpop
 from policy.place.lists.critical_path import CriticalPath
 from policy.place.lists.etf import Etf
@@ -34,13 +37,10 @@ from policy.place.lists.m_topo import MTopo
 from policy.place.lists.peft import Peft
 from policy.place.local.anneal import Anneal
 from policy.place.local.greedy import Greedy
-from policy.place.local.multilevel import Multilevel
 from policy.place.local.room import make_room, tight, unlimited
-from policy.place.neural.neural_list import NeuralList
+from policy.place.multilevel.multilevel import Multilevel
 from policy.place.rules.expert import Expert
 from policy.place.rules.metis import Metis
-from policy.place.search import Method, Search
-from policy.place.together import together
 
 # Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
 RULES: Mapping[str, tuple[Method, float]] = {

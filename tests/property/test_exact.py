@@ -19,13 +19,13 @@ from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.tensors import edges_of
-from policy.place.exact.cpsat import CpSat
-from policy.place.exact.min_cut import MinCut
-from policy.place.exact.nets import Cut
-from policy.place.exact.proofs import lower_bound
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.pipelined import Pipelined
-from runtime.simulators.sequential import Sequential
+from policy.place.exact.sequential.min_cut import MinCut
+from policy.place.exact.shared.cpsat import CpSat
+from policy.place.exact.shared.nets import Cut
+from policy.place.exact.shared.proofs import lower_bound
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.pipelined.pipelined import Pipelined
+from runtime.simulators.sequential.sequential import Sequential
 from tests.toys import silent, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.simulation import LEVELS, Level
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.training import Stand
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.work import upward
-from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import Stand
 from tests.constructed import Amounts, schedule_of
 
 seeds, levels, widths = st.integers(0, 2**16), st.sampled_from(LEVELS), st.sampled_from((1, 3))

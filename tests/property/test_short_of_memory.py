@@ -16,10 +16,10 @@ from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.registry import build
 from pipeline.testing.simulated import simulator_of
-from policy.place import search as module
-from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
+from policy.place.base import search as module
+from policy.place.base.search import Search
+from policy.place.exact.shared.enumeration import enumerated, interchangeable, one_of_each, placements
 from policy.place.local.room import make_room, tight
-from policy.place.search import Search
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
 from tests.toys import silent, toy_graph, toy_problem
 

@@ -33,11 +33,11 @@ from pipeline.runs.plan import HostMachine, ModelFile, installed, plan, with_see
 from pipeline.runs.result import versions
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
 from policy.place import portfolio
-from policy.place.agent.hsdag import Hsdag
+from policy.place.base.search import Search
+from policy.place.learned.hsdag.hsdag import Hsdag
 from policy.place.lists.heft import Heft
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import LARGE, RULES, Portfolio, parts
-from policy.place.search import Search
 from tests.toys import silent
 
 PLACERS = registry.table("place")

@@ -50,7 +50,7 @@ from pipeline.core.params import param
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Recipe
 from policy.place import TABLE
-from policy.place.search import Method, Search, policy_of
+from policy.place.base.search import Method, Search, policy_of
 
 SMALL = LeagueInstance("layered", GraphRef("tiny", "layered?n=12"), topology="equal:2")
 TINY = replace(

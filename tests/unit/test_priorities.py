@@ -29,7 +29,7 @@ from pipeline.runs.steps import _row
 from runtime.measuring import contest
 from runtime.measuring.claims import Rules
 from runtime.measuring.entrants import Entrant
-from runtime.simulators.listsched import ListSched
+from runtime.simulators.dataflow.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 
 DEVICES = ("A", "B")

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.errors import UsageError
 from pipeline.core.problem import Budget
-from policy.place.units import Units
+from policy.place.base.groups import Units
 from tests.toys import toy_graph, toy_problem
 
 

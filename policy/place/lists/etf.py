@@ -12,6 +12,7 @@ from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
 from pipeline.shared.graphs import longest
 from pipeline.shared.heaps import Heap, pop, push
+from policy.place.base.search import Look, Method, Search, unhurried
 from policy.place.lists.listing import (
     Partial,
     arrival,
@@ -25,7 +26,6 @@ from policy.place.lists.listing import (
 )
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, contended, work_of
-from policy.place.search import Look, Method, Search, unhurried
 
 PARKED_S = 1e300  # the key of a pair put off because the device has no room
 

@@ -17,8 +17,8 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.simulation import T0, T1, T2
 from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from pipeline.shared.heaps import Heap, new_heap, pop, push
+from policy.place.base.search import Look, unhurried
 from policy.place.lists.work import ScheduleInputs
-from policy.place.search import Look, unhurried
 
 GAPS = 256  # idle gaps remembered per device for insertion
 CELLS = 8_000  # operations times devices that are scheduled between two looks at the clock

@@ -12,9 +12,9 @@ from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
+from policy.place.base.search import Search
 from policy.place.lists.listing import Partial
 from policy.place.lists.work import ScheduleInputs, b_level
-from policy.place.search import Search
 
 
 @compiled

@@ -15,10 +15,10 @@ from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, PipelineModel
+from policy.place.base.search import Method, Search
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.room import Price, held_bytes, make_room, tight
-from policy.place.search import Method, Search
 
 WORK = 500_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them

@@ -10,8 +10,8 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from policy.place.search import Method, Search
-from policy.place.units import Units, running_order
+from policy.place.base.groups import Units, running_order
+from policy.place.base.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

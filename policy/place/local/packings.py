@@ -13,9 +13,9 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import contract, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.partition import even_parts
-from policy.place.levels.hierarchy import Level, hierarchy
-from policy.place.search import Search
-from policy.place.units import UNLIMITED, Units
+from policy.place.base.groups import UNLIMITED, Units
+from policy.place.base.hierarchy import Level, hierarchy
+from policy.place.base.search import Search
 
 BALANCES = (1.01, 1.03, 1.1)  # heaviest part over the mean: nearly even ones, and one that cuts less
 PIECES = (1, 3)  # parts per device

@@ -16,11 +16,11 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
+from policy.place.base.groups import Units
+from policy.place.base.search import Search
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.packings import LARGE, packings
 from policy.place.local.spilling import spill_blocks
-from policy.place.search import Search
-from policy.place.units import Units
 
 MOVES = MoveShares(clusters=0.2, longest=4, copies=0.3, swaps=0.5)
 CHUNK = 64  # moves of a local search, between two looks at what fits

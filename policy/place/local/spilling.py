@@ -10,11 +10,11 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Timeline
 from pipeline.shared.compiled import compiled
-from policy.place.levels.hierarchy import Level, hierarchy, nearest
+from policy.place.base.groups import UNLIMITED
+from policy.place.base.hierarchy import Level, hierarchy, nearest
+from policy.place.base.search import Search
 from policy.place.lists.work import work_of
 from policy.place.rules.expert import blocks
-from policy.place.search import Search
-from policy.place.units import UNLIMITED
 
 FILLS = (0.95, 0.75, 0.55)  # shares of the memory that is free for what spills: copies of what is sent need some, too
 FINE = 1024  # clusters that are moved, about

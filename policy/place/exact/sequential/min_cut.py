@@ -1,0 +1,210 @@
+"""The division that costs least where nothing overlaps: a minimum cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.errors import UsageError
+from pipeline.core.graph import row_ptr
+from pipeline.core.params import param
+from pipeline.core.simulation import Moves
+from pipeline.shared.feasibility import finest_grouping
+from policy.place.base.groups import Units, mostly_on
+from policy.place.base.search import Method, Search
+from policy.place.exact.shared.bounds import SAFETY
+from policy.place.exact.shared.nets import Cut
+from policy.place.exact.shared.proofs import one_to_one, prove_bound
+
+SURCHARGES = (0.5, 1.0, 2.0, 0.25)  # of a launch, on every transfer
+
+
+@dataclass(frozen=True, slots=True)
+class MinCut(Method):
+    """Divides the groups by minimum cuts.
+
+    On two devices that run one after another, as HETERO's do, the cheapest division is a minimum cut: a group's side is
+    its device, and a tensor that several groups read on the other side is charged once. Without launch times and with
+    enough memory this is the optimum; otherwise the cut is a bound, and a start from which single moves lead on. With
+    more devices every group may stay or go to one device at a time, again by a cut, until no device attracts any group
+    (Boykov, Veksler, Zabih, IEEE TPAMI 23, 2001). Where memory binds, weights are priced until they fit.
+
+    Devices that work at the same time are not what a cut models: it then gives placements of few transfers.
+    """
+
+    version: ClassVar[int] = 2
+
+    passes: int = param(10, "rounds of single moves, and of offers of every device, at most")
+    prices: int = param(16, "prices of memory to try where the weights do not fit")
+
+    def __post_init__(self) -> None:
+        if self.passes < 0 or self.prices < 0:
+            raise UsageError(f"{self} has a negative number of passes or prices.", "Use 0 or more.")
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Ask about the cuts, then about single moves from the best placement; `seed` orders the moves."""
+        problem = search.problem
+        if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
+            return
+        units = problem.derived(Units.of)
+        additive = search.execution is None or search.execution.additive
+        cut = Cut.of(problem, units.grouping, normalised=additive)
+        self._divide(search, units, cut, 0.0, proves=additive and problem.topology.p == 2)
+        if problem.topology.p > 2:
+            prove_bound(search)
+        launch_s = float(problem.costs.launch_s.mean()) if additive else 0.0
+        for share in SURCHARGES if launch_s > 0 else ():
+            self._divide(search, units, cut, share * launch_s, proves=False)
+        self._descend(search, units, cut, np.random.default_rng(seed))
+
+    def _divide(self, search: Search, units: Units, cut: Cut, surcharge_s: float, *, proves: bool) -> None:
+        """Ask about the divisions found from all starts, and about those with memory priced until weights fit."""
+        bound_s = 0.0
+        for start in _starts(search, units, cut):
+            price = MemoryPrice.of(units, cut)
+            device = start
+            for _ in range(1 + self.prices):
+                if search.done:
+                    return
+                device, value_s = self._cheapest(search, cut, device, price.extra_s(units), surcharge_s)
+                bound_s = max(bound_s, value_s - price.paid_s(units))
+                search.evaluate([units.placement(device), units.placement(units.repaired(device))])
+                if not price.move(_held(units, device)):
+                    break
+        if proves and _agrees(search, units, cut) and search.problem.costs is not None:
+            search.prove((bound_s + float(search.problem.costs.launch_s.min())) * (1 - SAFETY), "minimum cut")
+
+    def _cheapest(
+        self, search: Search, cut: Cut, device: Int32, extra_s: Float64, surcharge_s: float
+    ) -> tuple[Int32, float]:
+        """Return (the division int32 [k] that cuts lead to, what it costs); with two devices what any costs."""
+        p = cut.unit_s.shape[1]
+        if p == 2:
+            return cut.two_devices(extra_s, surcharge_s)
+        value_s = cut.value_s(device, extra_s, surcharge_s)
+        for _ in range(self.passes):
+            before_s = value_s
+            for target in range(p):
+                if search.left_s <= 0:
+                    return device, value_s
+                offered, _ = cut.expanded(device, target, extra_s, surcharge_s)
+                offered_s = cut.value_s(offered, extra_s, surcharge_s)
+                if offered_s < value_s:
+                    device, value_s = offered, offered_s
+            if value_s >= before_s * (1 - SAFETY):
+                break
+        return device, value_s
+
+    def _descend(self, search: Search, units: Units, cut: Cut, rng: np.random.Generator) -> None:
+        """Move units at the border of the best placement one by one, as long as that helps."""
+        for _ in range(self.passes):
+            if search.done or search.best is None:
+                return
+            before_s = search.best_s
+            moves = border_moves(units, cut, units.devices_of(search.best), rng)
+            if moves.r == 0:
+                return
+            search.local_search(search.best, moves)
+            if search.best_s >= before_s:
+                return
+
+
+def _starts(search: Search, units: Units, cut: Cut) -> Iterator[Int32]:
+    """Yield divisions to change, int32 [k]; with two devices a cut does not depend on where it starts."""
+    yield cut.unit_s.argmin(axis=1).astype(np.int32)
+    if units.room_bytes.size > 2:
+        for d in range(units.room_bytes.size):
+            yield units.devices_of(mostly_on(search.problem, d))
+        if search.best is not None:
+            yield units.devices_of(search.best)
+
+
+def _agrees(search: Search, units: Units, cut: Cut) -> bool:
+    """Return whether the cut's sum is a bound of what the evaluator says.
+
+    So it is if the groups are no coarser than they must be, the evaluator's operations are the problem's nodes, and
+    the sum is not above what the evaluator says of the best placement.
+    """
+    problem = search.problem
+    if search.best is None or units.k != finest_grouping(problem).k:
+        return False
+    sum_s = cut.value_s(units.devices_of(search.best))
+    return sum_s <= search.best_s * (1 + SAFETY) and one_to_one(search)
+
+
+def _held(units: Units, device: Int32) -> Int64:
+    """Return int64 [p], the bytes that each device holds."""
+    held = np.zeros(units.room_bytes.size, np.int64)
+    np.add.at(held, device, units.held_bytes)
+    return held
+
+
+def border_moves(units: Units, cut: Cut, device: Int32, rng: np.random.Generator) -> Moves:
+    """Return moves, in random order, of each unit that sends or receives to each device it may go to.
+
+    device: int32 [k], where the units are.
+    """
+    nets = cut.nets
+    crossing = device[nets.home[nets.owner]] != device[nets.reader]
+    border = np.unique(np.concatenate([nets.home[nets.owner][crossing], nets.reader[crossing]]))
+    unit, target = np.nonzero(units.allowed[border])
+    unit = border[unit]
+    elsewhere = np.flatnonzero(device[unit] != target)
+    rng.shuffle(elsewhere)
+    unit, target = unit[elsewhere], target[elsewhere]
+    members = np.argsort(units.grouping.group, kind="stable")
+    ptr = row_ptr(units.grouping.group, units.k)
+    nodes = [members[ptr[u] : ptr[u + 1]] for u in unit.tolist()]
+    lengths = np.array([part.size for part in nodes], np.int64)
+    none = np.full(unit.size, -1, np.int32)
+    zero = np.zeros(unit.size)
+    node = np.concatenate([np.zeros(0, np.int32), *nodes]).astype(np.int32)
+    return Moves(np.r_[0, np.cumsum(lengths)], node, target.astype(np.int32), none, zero, zero, bounded=True)
+
+
+@dataclass(slots=True, eq=False)
+class MemoryPrice:
+    """What a byte costs on each device: raised where weights do not fit, lowered where they do.
+
+    per_byte_s: float64 [p]. low_s, high_s: float64 [p], prices at which they did not fit, and at which they did.
+    """
+
+    per_byte_s: Float64
+    low_s: Float64
+    high_s: Float64
+    room_bytes: Int64
+    first_s: float
+
+    @classmethod
+    def of(cls, units: Units, cut: Cut) -> MemoryPrice:
+        """Return prices of 0."""
+        p = units.room_bytes.size
+        work_s = np.where(np.isfinite(cut.unit_s), cut.unit_s, 0.0).max(axis=1).sum()
+        first_s = float(work_s) / max(int(units.held_bytes.sum()), 1) / 64
+        return cls(np.zeros(p), np.zeros(p), np.full(p, math.inf), units.room_bytes, first_s)
+
+    def extra_s(self, units: Units) -> Float64:
+        """Return float64 [k, p], the price of each unit on each device."""
+        price_s: Float64 = units.held_bytes[:, None] * self.per_byte_s
+        return price_s
+
+    def paid_s(self, units: Units) -> float:
+        """Return what all the room costs: at most that is paid by a division that fits."""
+        return float(np.where(self.per_byte_s > 0, self.per_byte_s * units.room_bytes, 0.0).sum())
+
+    def move(self, held_bytes: Int64) -> bool:
+        """Change the prices after a division by which the devices hold int64 [p] bytes; say if there is need."""
+        over = held_bytes > self.room_bytes
+        self.low_s = np.where(over, self.per_byte_s, self.low_s)
+        self.high_s = np.where(over | (self.per_byte_s == 0), self.high_s, self.per_byte_s)
+        if not over.any() and not (self.per_byte_s > 0).any():
+            return False
+        between = (self.low_s + np.where(np.isfinite(self.high_s), self.high_s, 0.0)) / 2
+        costlier = np.maximum(2 * self.per_byte_s, self.first_s)
+        self.per_byte_s = np.where(over & np.isinf(self.high_s), costlier, between)
+        return True
