@@ -20,7 +20,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
-from pipeline.core.simulation import DataflowModel, PipelineModel
+from pipeline.core.simulation import LEVELS
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
 from pipeline.offline.calls import call_records
 from pipeline.offline.official import official_document, read_official, write_official
@@ -267,16 +267,15 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
 def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     """Return what was asked, and how large it is."""
     scenario, execution = case.scenario, simulator.execution
-    level = scenario.level
-    if isinstance(execution, DataflowModel):
-        level = level or execution.level
+    queues, stages = execution.queue_rules, execution.stage_rules
+    level = scenario.level or ("" if queues is None else LEVELS[queues.contention])
     return {
         "schema": "placewright.search/1",
         "graph": scenario.graph,
         "topology": scenario.topology,
         "evaluator": scenario.evaluator,
         "level": level or None,
-        "contiguity": execution.contiguity if isinstance(execution, PipelineModel) else None,
+        "contiguity": None if stages is None else stages.contiguity,
         "memory": scenario.memory,
         "ties": scenario.ties,
         "operations": case.graph.n,

@@ -23,6 +23,7 @@ from pipeline.core.start import HOME, PACKAGES
 from policy.place import TABLE
 
 TOOLS = {"torch": "torch", "ortools": "OR-Tools", "pymetis": "METIS", "scipy.optimize": "HiGHS"}
+OURS = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+:\w+")
 FAMILIES = {
     "rules": "rule of thumb",
     "lists": "list scheduler",
@@ -215,6 +216,9 @@ def _mentioned(module: str, attribute: str) -> Iterator[tuple[str, str]]:
             yield source.imported[attribute]
         return
     yield from _imports(node).values()
+    for text in (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)):
+        if OURS.fullmatch(text):  # what a literal table names, and loads when it is needed
+            yield tuple(text.split(":"))  # type: ignore[misc]
     for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
         if name in source.defined:
             yield module, name

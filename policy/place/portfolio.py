@@ -14,17 +14,13 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, LatencyModel, PipelineModel
+from pipeline.core.simulation import ExecutionModel
 from pipeline.shared.partition import has_metis, tell_once
 from policy.place.base.parallel import together
 from policy.place.base.search import Method, Search
-from policy.place.exact.calls.latency_dp import LatencyDp
-from policy.place.exact.pipelined.dp import Dp
-from policy.place.exact.pipelined.dpl import Dpl
-from policy.place.exact.pipelined.milp import Milp
-from policy.place.exact.sequential.min_cut import MinCut
 from policy.place.exact.shared.cpsat import CpSat, size_of
 from policy.place.exact.shared.enumeration import enumerated
+from policy.place.exact.shared.objectives import Member, objective_of
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.lists.cpop import Cpop
@@ -69,15 +65,10 @@ PROOF = 0.1  # what raising the bound counts beside improving the incumbent by a
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
-SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
-    "min_cut": 0.3,
-    "dpl": 0.2,
-    "dp": 0.1,
-    "latency_dp": 0.4,
+SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most; see also `Member`
     "rules": 1.0,
     "neural_list": 0.5,
     "bound": 0.1,
-    "milp": 0.1,
     "cpsat": 0.1,
     "anneal": 0.5,
     "multilevel": 0.5,
@@ -91,21 +82,24 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     """
     if execution is None:
         return (*RULES, "greedy", "anneal")
-    exact: tuple[str, ...] = ("min_cut",) if execution.additive else ()
-    if isinstance(execution, PipelineModel):
-        exact = ("dpl", "dp", "milp")
-    if isinstance(execution, LatencyModel):
-        exact = ("latency_dp",)
+    exact = tuple(member.name for member in exact_members(n, execution))
     if n > LARGE:
-        return (*RULES, *(name for name in exact if name in ("min_cut", "dpl")), "multilevel")
+        return (*RULES, *exact, "multilevel")
     learned = () if execution.additive else ("neural_list",)
     clustered = ("multilevel",) if n > CLUSTERED else ()
     return (*RULES, *exact, *learned, *clustered, "cpsat", "anneal")
 
 
-def first_shares(n: int) -> dict[str, float]:
-    """Return the share of what is left that the first slice of each member takes at most, for n nodes."""
-    return {**SHARES, "multilevel": 1.0} if n > LARGE else dict(SHARES)
+def exact_members(n: int, execution: ExecutionModel | None) -> tuple[Member, ...]:
+    """Return the exact methods that the objective of an execution model brings along, for n nodes."""
+    return tuple(member for member in objective_of(execution).members if n <= LARGE or member.large)
+
+
+def first_shares(search: Search) -> dict[str, float]:
+    """Return the share of what is left that the first slice of each member takes at most."""
+    n = search.problem.graph.n
+    exact = {member.name: member.share for member in exact_members(n, search.execution)}
+    return {**SHARES, **exact, **({"multilevel": 1.0} if n > LARGE else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +182,7 @@ class Portfolio(Method):
         left or more takes all of it.
         """
         rate, used_s = dict.fromkeys(members, math.inf), dict.fromkeys(members, 0.0)
-        share = {**dict.fromkeys(members, SLICE), **first_shares(search.problem.graph.n)}
+        share = {**dict.fromkeys(members, SLICE), **first_shares(search)}
         rng = np.random.default_rng(seed)
         while rate and not search.done:
             search.adopt()
@@ -209,25 +203,29 @@ class Portfolio(Method):
 
     def _members(self, search: Search) -> dict[str, Method]:
         """Return the members besides rules of thumb that apply to a search."""
-        applicable = {*parts(search.problem.graph.n, search.execution), *ONCE}
+        n = search.problem.graph.n
+        applicable, exact = {*parts(n, search.execution), *ONCE}, exact_members(n, search.execution)
         solvable = self.solvable * (max(1.0, search.left_s) if math.isfinite(search.left_s) else 1.0)
-        early: dict[str, Method] = {"min_cut": MinCut(), "dpl": Dpl(), "dp": Dp(workers=1), "latency_dp": LatencyDp()}
-        if search.problem.graph.n > LARGE or (search.problem.topology.p > 2 and "min_cut" in applicable):
+        early: dict[str, Method] = {member.name: member.method for member in exact if not member.solver}
+        if n > LARGE or (search.problem.topology.p > 2 and any(member.two_devices for member in exact)):
             early = {"rules": _Rules(self), **early}  # where rules of thumb are the quicker ones
+        solvers: dict[str, Method] = {
+            "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
+            **{member.name: member.method for member in exact if member.solver},
+        }
         methods: dict[str, Method] = {
             **early,
             "rules": _Rules(self),
             "neural_list": NeuralList(improve=False),
             "multilevel": Multilevel(),
             "bound": _Bound(),
-            "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
-            "milp": Milp(),
+            **solvers,
             "anneal": _Further(),
         }
         if not self.learned:
             applicable.discard("neural_list")
         if search.problem.costs is None or "cpsat" not in applicable or size_of(search) > solvable:
-            applicable -= {"cpsat", "milp"}
+            applicable -= solvers.keys()
         return {name: method for name, method in methods.items() if name in applicable}
 
     def _rules(self, search: Search, seed: int) -> None:
@@ -252,21 +250,23 @@ class Portfolio(Method):
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""
         members = self._members(search)
-        if search.problem.topology.p == 2 and "min_cut" in members:  # proves itself
-            _part(search, "min_cut", members["min_cut"], seed)
+        exact = exact_members(search.problem.graph.n, search.execution)
+        for member in exact if search.problem.topology.p == 2 else ():
+            if member.two_devices:
+                _part(search, member.name, member.method, seed)
         prove_bound(search)
         self._rules(search, seed)
-        share = first_shares(search.problem.graph.n)
-        for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list", "multilevel"):
+        share = first_shares(search)
+        for name in (*(member.name for member in exact if not member.solver), "neural_list", "multilevel"):
             if name in members:
                 _part(search, name, members[name], seed, share=share[name])
         if search.problem.graph.n > LARGE:
             return
         make_room(search, seed=seed)
         before = search.best_s, search.bound_s
-        solvers = [name for name in ("cpsat", "milp") if name in members]
+        solvers = ["cpsat", *(member.name for member in exact if member.solver)] if "cpsat" in members else []
         for name in solvers:
-            _part(search, name, members[name], seed, share=SHARES[name])
+            _part(search, name, members[name], seed, share=share[name])
         pays = (search.best_s, search.bound_s) != before
         rounds = pays or self._local_searches(search) > 1
         self._anneal(search, seed, share=self.annealing if rounds else 1.0)

@@ -14,7 +14,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import LocalSearch, PipelineModel
+from pipeline.core.simulation import LocalSearch
 from policy.place.base.search import Method, Search
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
@@ -141,7 +141,7 @@ class Anneal(Method):
         if search.problem.ordered:
             placement = best_order(search, placement)
         cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
-        many = LOADS if isinstance(search.execution, PipelineModel) else 1
+        many = LOADS if search.execution is not None and search.execution.cheap_moves else 1
         chunk = max(8, min(many * CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
         if start is not None or (short and hot >= self.hot):

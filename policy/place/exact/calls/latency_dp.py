@@ -13,7 +13,6 @@ from pipeline.core.errors import UsageError
 from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import LatencyModel
 from policy.place.base.search import Method, Search
 from policy.place.exact.calls.flow_bound import game_of, rounds_of
 from policy.place.exact.calls.series import SeriesProgram, Staged
@@ -96,24 +95,17 @@ class LatencyDp(Method):
 
     def _play(self, search: Search) -> None:
         """Let the rounds of the game propose placements, and prove bounds where they hold for the problem."""
-        execution = search.execution
-        if search.done or not isinstance(execution, LatencyModel):
+        calls = None if search.execution is None else search.execution.call_limit
+        if search.done or calls is None:
             return
         game = game_of(search.problem, lambda: search.left_s > 0)
-        proves = execution.calls == 1 and is_finest(search)
+        proves = calls == 1 and is_finest(search)
         if game is None:
             return
         for bound_s, staged in rounds_of(game, lambda: search.left_s > 0 and not search.done):
             search.evaluate([game.program.placement(staged.device)])
             if proves:
                 search.prove(bound_s * (1 - SAFETY), "flow of paths")
-
-    @staticmethod
-    def begin(search: Search, *, seconds: float) -> None:
-        """Ask about calls in series where one inference is placed: a start for solvers, beside a device alone."""
-        if isinstance(search.execution, LatencyModel) and not search.done:
-            with search.limited("latency_dp", seconds=seconds):
-                LatencyDp().run(search, seed=0)
 
 
 def _nothing_known(problem: Problem) -> list[Staged]:

@@ -9,7 +9,6 @@ from typing import ClassVar
 from pipeline.core.errors import UsageError
 from pipeline.core.figures import MB
 from pipeline.core.params import param
-from pipeline.core.simulation import PipelineModel
 from policy.place.base.search import Method, Search
 from policy.place.exact.pipelined.dpl import linearised
 from policy.place.exact.shared.bounds import SAFETY
@@ -70,8 +69,8 @@ class Dp(Method):
             return
         if best:
             search.evaluate([placement_of(program.elements, best)])
-        execution = search.execution
-        if isinstance(execution, PipelineModel) and execution.contiguity == "ordered" and is_finest(search):
+        rules = None if search.execution is None else search.execution.stage_rules
+        if rules is not None and rules.contiguity == "ordered" and is_finest(search):
             search.prove(value_s(best) * (1 - SAFETY), "dp")
 
     def best_stages(self, search: Search, program: StageProgram, known: list[Stage]) -> list[Stage] | None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from pipeline.core.simulation import PipelineModel
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.exact.shared.stages import (
@@ -55,12 +54,12 @@ class Dpl(Method):
         if search.left > 0:
             prove_bound(search)
 
-    @staticmethod
-    def begin(search: Search, *, seed: int) -> None:
-        """Ask about stages of a few orders where a pipeline is searched: a start for solvers, beside a device alone."""
-        if isinstance(search.execution, PipelineModel) and not search.done:
-            with search.limited("dpl"):
-                Dpl(orders=FEW).run(search, seed=seed)
+
+def begin_with_orders(search: Search, *, seed: int) -> None:
+    """Ask about stages of a few orders, a start for solvers beside a device alone."""
+    if not search.done:
+        with search.limited("dpl"):
+            Dpl(orders=FEW).run(search, seed=seed)
 
 
 def linearised(search: Search, program: StageProgram, orders: int, *, seed: int) -> list[Stage]:

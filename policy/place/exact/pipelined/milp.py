@@ -8,11 +8,10 @@ from typing import ClassVar
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from pipeline.core.simulation import PipelineModel
 from policy.place.base.groups import Units, mostly_on
 from policy.place.base.search import Method, Search
 from policy.place.exact.pipelined.cpsat_pipeline import Pieces
-from policy.place.exact.pipelined.dpl import Dpl
+from policy.place.exact.pipelined.dpl import begin_with_orders
 from policy.place.exact.pipelined.milp_model import SolverEffort, solve_loads
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.elements import leaves_folded
@@ -55,7 +54,8 @@ class Milp(Method):
         units = problem.derived(Units.of)
         if search.best is None:  # no device holds everything
             search.evaluate([units.placement(units.repaired(units.devices_of(mostly_on(problem, 0))))])
-        Dpl.begin(search, seed=0)
+        if search.execution is not None and search.execution.stage_rules is not None:
+            begin_with_orders(search, seed=0)
         bound_s = prove_bound(search)
         seconds = SLICE_S
         while not search.done and not search.stopped():
@@ -67,18 +67,19 @@ class Milp(Method):
 
     def _solved(self, search: Search, bound_s: float, seconds: float) -> bool:
         """Let the solver look once; return whether there is nothing left to find."""
-        problem, execution = search.problem, search.execution
+        problem = search.problem
+        rules = None if search.execution is None else search.execution.stage_rules
         units = problem.derived(leaves_folded)
         device = None if search.best is None else units.devices_of(search.best)
-        known_s = search.best_s if isinstance(execution, PipelineModel) else math.inf
+        known_s = math.inf if rules is None else search.best_s
         pieces = Pieces.of(problem, units, device, known_s)
         if pieces.unit_s.size + pieces.charges.size.size * problem.topology.p > self.largest:
             return True
-        convex = isinstance(execution, PipelineModel) and execution.contiguity != "free"
+        convex = rules is not None and rules.contiguity != "free"
         effort = SolverEffort(seconds, math.ceil(self.effort * search.left) if math.isinf(search.left_s) else None)
         solved = solve_loads(problem, pieces, known_s, bound_s, effort, convex=convex)
         if solved.device is not None:
             search.evaluate([pieces.units.placement(solved.device)])
-        if isinstance(execution, PipelineModel) and is_finest(search):
+        if rules is not None and is_finest(search):
             search.prove(solved.bound_s * (1 - SAFETY), "milp")
         return solved.complete

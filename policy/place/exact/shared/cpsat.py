@@ -19,20 +19,16 @@ from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
 from policy.place.base.groups import Units, mostly_on
 from policy.place.base.search import BudgetEndedError, Method, Search
-from policy.place.exact.calls.latency_dp import LatencyDp
-from policy.place.exact.pipelined.dpl import Dpl
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.cpsat_models import ConstraintProgram
 from policy.place.exact.shared.objectives import Hint, objective_of
 from policy.place.exact.shared.proofs import lower_bound, one_to_one, timeline_of
-from policy.place.lists.heft import Heft
 from policy.place.local.room import make_room
 
 REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
 EASY = 100  # variables up to which the whole program is solved as quickly
 BETTER = PROVEN / 2  # the share by which anything must be better to be looked for
 LOOK_S = 0.1  # seconds between two looks at whether the search has ended meanwhile
-BEGINNING = 0.2  # share of the time left that goes to calls one after another, as a start
 ROOM = 0.4  # share of the time left that goes to a first placement that fits
 MARGIN = 0.98  # the share of the time left that the solver may use
 
@@ -78,11 +74,7 @@ class CpSat(Method):
         if search.best is None:  # the program counts weights alone, not what a simulator adds to them
             with search.limited(search.author, seconds=ROOM * search.left_s):
                 make_room(search, seed=seed)
-        if execution is not None and execution.concurrent:
-            with search.limited("heft"):  # a start beside a device alone
-                Heft().run(search, seed=seed)
-        Dpl.begin(search, seed=seed)
-        LatencyDp.begin(search, seconds=BEGINNING * search.left_s)
+        objective.begin(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))

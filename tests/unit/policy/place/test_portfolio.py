@@ -20,7 +20,8 @@ from pipeline.placing.searchers import Searcher
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import portfolio as module
 from policy.place.base.search import Method, Search
-from policy.place.exact.shared import objectives, proofs
+from policy.place.exact.dataflow import objective
+from policy.place.exact.shared import proofs
 from policy.place.exact.shared.cpsat import CpSat, size_of
 from policy.place.lists import work
 from policy.place.local import packings
@@ -114,7 +115,7 @@ def test_the_start_that_leaves_memory_aside_is_as_fast_as_a_rule_blind_to_memory
 
 def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = wide_problem()
-    proofs, works = counting(monkeypatch, objectives, "dataflow_bounds"), counting(monkeypatch, work, "_uncontended")
+    proofs, works = counting(monkeypatch, objective, "dataflow_bounds"), counting(monkeypatch, work, "_uncontended")
     for _ in range(2):
         placed(problem, "T2", Budget(400))
     assert len(proofs) == 1
