@@ -14,7 +14,7 @@ from pipeline.core.simulation import DataflowModel, Level
 from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.list_policy import ListPolicy
 from policy.place.learned.neural_list.sampling import ListDraft
-from policy.place.lists.listing import Partial
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.work import work_of
 from tests.strategies import graph_of
 
@@ -107,7 +107,7 @@ class Amounts:
 
 def schedule_of(
     amounts: Amounts, policy: ListPolicy, *, level: Level = "T2", width: int = 1, sweeps: int = 1
-) -> Partial:
+) -> PartialSchedule:
     """Return what a policy constructs, the last of some schedules each of which sees the one before."""
     instance = amounts.instance(level)
     scores = policy.scores(instance.context)

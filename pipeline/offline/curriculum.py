@@ -11,7 +11,7 @@ from pipeline.core.errors import UnknownNameError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from policy.place.base.search import Search
-from policy.place.learned.neural_list.training import ListLesson
+from policy.place.learned.neural_list.training import ListTrainingCase
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import RULES
 from runtime.workloads.placeto import FAMILIES, split
@@ -78,11 +78,11 @@ class Exercise:
         scenario = Scenario(f"zoo:{self.graph}", self.topology, level=self.level, seed=self.seed)
         return within(load(scenario), self.share) if self.share else load(scenario)
 
-    def lesson(self) -> ListLesson:
+    def lesson(self) -> ListTrainingCase:
         """Return the exercise with the best that rules of thumb reach."""
         case = self.case()
         simulator = case.simulator()
-        return ListLesson.of(self.family, case.problem, simulator, reference_s=best_rule_s(case))
+        return ListTrainingCase.of(self.family, case.problem, simulator, reference_s=best_rule_s(case))
 
 
 def curriculum(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[Exercise]]:

@@ -16,7 +16,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel
 from pipeline.shared.partition import has_metis, tell_once
-from policy.place.base.parallel import together
+from policy.place.base.parallel import run_parallel
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.cpsat import CpSat, size_of
 from policy.place.exact.shared.enumeration import enumerated
@@ -33,7 +33,7 @@ from policy.place.lists.m_topo import MTopo
 from policy.place.lists.peft import Peft
 from policy.place.local.anneal import Anneal
 from policy.place.local.greedy import Greedy
-from policy.place.local.room import make_room, tight, unlimited
+from policy.place.local.room import repair_memory, tight, unlimited
 from policy.place.multilevel.multilevel import Multilevel
 from policy.place.rules.expert import Expert
 from policy.place.rules.metis import Metis
@@ -155,7 +155,7 @@ class Portfolio(Method):
                 _Bound().run(search, seed=seed)
         elif math.isfinite(search.left_s):
             lanes = [self._descend, self._scout] if self.workers > 1 else [self._scout]
-            together(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
+            run_parallel(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
         else:
             self._in_turn(search, seed)
 
@@ -243,7 +243,7 @@ class Portfolio(Method):
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
         self._rules(search, seed)
-        make_room(search, seed=seed)
+        repair_memory(search, seed=seed)
         _part(search, "greedy", Greedy(), seed, share=MEASURED)
         _part(search, "anneal", Anneal(), seed)
 
@@ -262,7 +262,7 @@ class Portfolio(Method):
                 _part(search, name, members[name], seed, share=share[name])
         if search.problem.graph.n > LARGE:
             return
-        make_room(search, seed=seed)
+        repair_memory(search, seed=seed)
         before = search.best_s, search.bound_s
         solvers = ["cpsat", *(member.name for member in exact if member.solver)] if "cpsat" in members else []
         for name in solvers:
@@ -319,7 +319,7 @@ class _SideBySide(Method):
     def run(self, search: Search, *, seed: int) -> None:
         seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=len(self.methods) - 1).tolist()]
         parts = [partial(method.run, seed=s) for method, s in zip(self.methods, seeds, strict=True)]
-        together(search, parts, workers=self.workers)
+        run_parallel(search, parts, workers=self.workers)
 
 
 @dataclass(frozen=True, slots=True)

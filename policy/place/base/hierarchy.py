@@ -98,12 +98,12 @@ def _finest(problem: Problem, held: Int64 | None) -> Level:
     )
     work = work_of(problem)
     layer = np.full(graph.n, -1, np.int32) if problem.tags is None else problem.tags.layer
-    first = begun(depths(graph), work, group, units.k)
+    first = cluster_depths(depths(graph), work, group, units.k)
     total = np.bincount(group, weights=work, minlength=units.k).astype(np.float64)
     return Level(units, total, first, _heaviest(work, group, layer, units.k), tensors)
 
 
-def begun(depth: Int32, work: Float64, label: Int32, k: int) -> Int32:
+def cluster_depths(depth: Int32, work: Float64, label: Int32, k: int) -> Int32:
     """Return int32 [k], the least depth of each cluster's members that have a tenth of its heaviest member's work.
 
     Constants and the like have depth 0 wherever they belong.
@@ -145,7 +145,7 @@ def contracted(level: Level, label: Int32, k: int) -> Level:
     return Level(
         Units(units.problem, grouping, allowed, held, units.room_bytes),
         np.bincount(label, weights=level.work_s, minlength=k).astype(np.float64),
-        begun(level.first, level.work_s, label, k),
+        cluster_depths(level.first, level.work_s, label, k),
         _heaviest(level.work_s, label, level.layer, k),
         quotient(level.tensors, label, k),
     )

@@ -18,7 +18,7 @@ LOOK_S = 0.1  # seconds between two looks at whether everything has ended, or so
 Part = Callable[[Search], None]
 
 
-def together(search: Search, parts: Sequence[Part], *, workers: int) -> None:
+def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None:
     """Let parts search, `workers` of them at a time, each with an equal share of the evaluations left.
 
     All begin with what the search knows now; in the end what they found is taken over in their order. Without a time

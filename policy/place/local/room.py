@@ -60,7 +60,7 @@ def _total_bytes(problem: Problem, activations: bool) -> float:
     return float(_held_bytes(problem, activations).sum())
 
 
-def make_room(search: Search, *, seed: int) -> None:
+def repair_memory(search: Search, *, seed: int) -> None:
     """Ask about packings of the groups; if nothing fits yet, search for what does, with a share of the budget.
 
     Packings are the same for any size of equal devices, so that more memory takes no start away. Without a placement
@@ -90,7 +90,7 @@ def make_room(search: Search, *, seed: int) -> None:
             least, nearest = min(pool, key=lambda entry: entry[0])
             begun = pool[rng.integers(len(pool))][1] if stalled else nearest
             spent = search.spent
-            end = _shed(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
+            end = _anneal_excess(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
             over = search.simulate(end[None]).over_bytes.tolist()
             if search.spent - spent < FIRST or not over:
                 return
@@ -134,7 +134,7 @@ class _WithoutMemory:
         return [*answers, *[unasked] * (len(placements) - len(value_s))]
 
 
-def _shed(
+def _anneal_excess(
     search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, steps: int
 ) -> Placement:
     """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""

@@ -10,14 +10,16 @@ from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
 from pipeline.shared.graphs import breadth_first, longest
 from policy.place.base.groups import UNLIMITED
-from policy.place.multilevel.estimate import Sketch
+from policy.place.multilevel.estimate import CoarseInstance
 
 ROUNDS = 6  # of shrinking at most
 STALLED = 0.95  # cells after a round over those before from which shrinking has come to its end
 
 
-def sketch_of(problem: Problem, op_s: Float64, label: Int32, *, held: Int64 | None = None) -> tuple[Sketch, Grouping]:
-    """Return the sketch of a problem, and the cell of every operation; no cell mixes operations of different labels.
+def coarse_instance_of(
+    problem: Problem, op_s: Float64, label: Int32, *, held: Int64 | None = None
+) -> tuple[CoarseInstance, Grouping]:
+    """Return the coarse of a problem, and the cell of every operation; no cell mixes operations of different labels.
 
     op_s: float64 [n, p], seconds. label: int32 [n]. held: int64 [n], bytes of memory that an operation takes, its
     weights unless given.
@@ -37,7 +39,7 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32, *, held: Int64 | No
     seconds = sum_per_group(op_s, cells)
     held_bytes = sum_per_group(graph.weight_bytes if held is None else held, cells)
     room = np.array([d.memory_bytes or UNLIMITED for d in topology.devices], dtype=np.int64)
-    sketch = Sketch(
+    coarse = CoarseInstance(
         tensor_ptr=tensor_ptr.astype(np.int64),
         size=size[begins],
         reader_ptr=np.append(begins, source.size).astype(np.int64),
@@ -50,7 +52,7 @@ def sketch_of(problem: Problem, op_s: Float64, label: Int32, *, held: Int64 | No
         latency_s=np.array(topology.link_latency_s),
         per_byte_s=1.0 / topology.link_bytes_per_s,
     )
-    return sketch._replace(tail_s=_tails(sketch)), cells
+    return coarse._replace(tail_s=_tails(coarse)), cells
 
 
 def cells_of(graph: Graph, label: Int32) -> Grouping:
@@ -126,11 +128,11 @@ def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
     return head
 
 
-def _tails(sketch: Sketch) -> Float64:
+def _tails(coarse: CoarseInstance) -> Float64:
     """Return float64 [c], the longest path from each cell's begin to the end, on the fastest devices, without links."""
-    ptr = sketch.reader_ptr[sketch.tensor_ptr]
-    order, _ = breadth_first(ptr, sketch.reader)
-    fastest = np.zeros(sketch.op_s.shape[0])
-    fastest[order] = sketch.op_s[order].min(axis=1)
-    no_links = np.zeros(sketch.reader.size)
-    return longest(order.astype(np.int64), ptr, sketch.reader.astype(np.int64), no_links, fastest)
+    ptr = coarse.reader_ptr[coarse.tensor_ptr]
+    order, _ = breadth_first(ptr, coarse.reader)
+    fastest = np.zeros(coarse.op_s.shape[0])
+    fastest[order] = coarse.op_s[order].min(axis=1)
+    no_links = np.zeros(coarse.reader.size)
+    return longest(order.astype(np.int64), ptr, coarse.reader.astype(np.int64), no_links, fastest)

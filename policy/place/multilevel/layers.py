@@ -11,7 +11,7 @@ from pipeline.core.graph import Grouping, contract, row_ptr, sum_per_group
 from pipeline.shared.compiled import compiled
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.graphs import forward_depths, longest, visit_order
-from policy.place.base.hierarchy import Level, begun, contracted, work_of
+from policy.place.base.hierarchy import Level, cluster_depths, contracted, work_of
 from policy.place.base.matching import Neighbours
 
 SHARE = 0.01  # of the most bytes that a unit holds, from which what a unit holds makes a layer
@@ -111,7 +111,7 @@ def _in_time(level: Level) -> Level:
     """Return the level of single units with depths that tell steps apart behind cycles of operations as well."""
     units = level.units
     depth = forward_depths(units.problem.graph)
-    return replace(level, first=begun(depth, work_of(units.problem), units.grouping.group, units.k))
+    return replace(level, first=cluster_depths(depth, work_of(units.problem), units.grouping.group, units.k))
 
 
 def _guessed(finest: Level) -> Layers | None:
@@ -142,7 +142,7 @@ def _numbered(finest: Level, layer: Int32, when: Float64) -> Layers:
     """Return the layers numbered by the depth at which their work begins."""
     label, inverse = np.unique(layer, return_inverse=True)
     dense: Int32 = inverse.astype(np.int32)
-    begin = begun(finest.first, np.where(when < 0, 0.0, finest.work_s), dense, label.size)
+    begin = cluster_depths(finest.first, np.where(when < 0, 0.0, finest.work_s), dense, label.size)
     order = np.argsort(begin, kind="stable")
     rank = np.empty(label.size, np.int32)
     rank[order] = np.arange(label.size, dtype=np.int32)

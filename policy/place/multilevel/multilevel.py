@@ -19,17 +19,17 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from policy.place.base.hierarchy import Level, hierarchy, nearest
-from policy.place.base.parallel import together
+from policy.place.base.parallel import run_parallel
 from policy.place.base.search import MANY, Method, Search
 from policy.place.lists.cpop import Cpop
 from policy.place.lists.heft import Heft
 from policy.place.lists.m_topo import MTopo
 from policy.place.local.anneal import best_order
 from policy.place.local.packings import LARGE
-from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, make_room, tight
+from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, repair_memory, tight
 from policy.place.local.spilling import held_at_peaks, spill_blocks
-from policy.place.multilevel.coarse_instance import sketch_of
-from policy.place.multilevel.estimate import Sketch, SketchTrials, estimate_s, local_search
+from policy.place.multilevel.coarse_instance import coarse_instance_of
+from policy.place.multilevel.estimate import CoarseInstance, CoarseTrials, estimate_s, local_search
 from policy.place.multilevel.layers import Layers, layers_of
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.starts import starts
@@ -44,17 +44,17 @@ RULES: Mapping[str, tuple[Method, float]] = {
 }
 RULING = 0.5  # share of the time left that one of them may be expected to take
 BUILT_PER_S = 3e5  # operations of which clusters of all levels are made in a second, roughly
-SKETCHED_PER_S = 2e5  # operations of which a sketch is made in a second, roughly
+COARSENED_PER_S = 2e5  # operations of which a coarse instance is made in a second, roughly
 TRYING = 0.25  # share of the time left that goes to starts
 COMPARING = 0.6  # share of that in which starts are compared by their estimates
-LOOK = 4.0  # seconds in the sketch per second in which the evaluator judges what came out
-SLICE_S = 0.05  # seconds between two looks at the time in the sketch
+LOOK = 4.0  # seconds in the coarse instance per second in which the evaluator judges what came out
+SLICE_S = 0.05  # seconds between two looks at the time in the coarse instance
 LEAST = 4  # moves of a local search at least while there is time: it begins with an evaluation of its own
 COARSE = 256  # clusters of the level that starts are made from, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
 MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
-UNORDERED = 0.4  # share of that time which is left to the sketch where there are orders, for it knows none
+UNORDERED = 0.4  # share of that time which is left to the coarse instance where there are orders, for it knows none
 ORDERS = (0.3, 0.5, 1.0)  # shares of what is left then after which orders are tried again
 CHEAP = 8  # estimated placements per evaluation left, without a time limit
 MOST = 100_000  # estimated placements without a time limit
@@ -73,10 +73,10 @@ class Multilevel(Method):
     `starts`). A move sends a cluster to the device of a cluster it shares tensors with, or to any device; the clusters
     become smaller, and what a move may cost less, as time goes by.
 
-    Where the evaluator is a simulator of devices that work at once, placements are first refined in a sketch, which is
-    coarser and several times quicker (see `sketch`), and the evaluator judges what comes out; then, and everywhere
-    else, moves are judged by the evaluator itself on the whole graph. Where placements may carry priorities, it begins
-    in the best of several orders (see `anneal`), and so again when some of the time is spent.
+    Where the evaluator is a simulator of devices that work at once, placements are first refined in a coarse instance,
+    which is evaluated several times quicker (see `coarse_instance`), and the evaluator judges what comes out; then, and
+    everywhere else, moves are judged by the evaluator itself on the whole graph. Where placements may carry priorities,
+    it begins in the best of several orders (see `anneal`), and so again when some of the time is spent.
 
     With a time limit, `workers` local searches, of different seeds, refine at the same time; all go on from the best.
 
@@ -90,7 +90,7 @@ class Multilevel(Method):
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
     near: float = param(0.75, "share of moves to the device of a neighbour")
-    sketched: float = param(0.7, "share of the time that is spent on the sketch; 0 for none")
+    sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none")
     patience: int = param(20, "stop after so many local searches without a move that was new")
     workers: int = param(1, "with a time limit, local searches at the same time, each on a thread")
 
@@ -110,16 +110,16 @@ class Multilevel(Method):
         rng = np.random.default_rng(seed)
         begun = self._begin(search)
         if search.best is None and not search.done:
-            make_room(search, seed=seed)
+            repair_memory(search, seed=seed)
         if begun is None or search.done:
             return
         skip = 0
         if begun.rough is not None and search.best is not None:
-            self._at_once(search, partial(self._sketch, begun=search.best, rough=begun.rough), rng)
+            self._at_once(search, partial(self._refine_coarse, begun=search.best, rough=begun.rough), rng)
             skip = len(begun.chosen) // 2
         clusters = [LevelClusters.of(c, np.arange(search.problem.graph.n, dtype=np.int32)) for c in begun.chosen]
         first = begun.first
-        del begun  # the sketch and the levels, of which nothing is asked any more
+        del begun  # the coarse instance and the levels, of which nothing is asked any more
         for share in ORDERS if search.problem.ordered else (1.0,):
             placement = search.best or first
             seconds = share * search.left_s if np.isfinite(search.left_s) else None
@@ -128,7 +128,7 @@ class Multilevel(Method):
                     placement = best_order(search, placement)
                 self._at_once(search, partial(self._refine, placement=placement, levels=clusters, skip=skip), rng)
 
-    def _begin(self, search: Search) -> Begun | None:
+    def _begin(self, search: Search) -> SearchStart | None:
         """Build the levels, try what they offer to start from, and return what is refined; None without the time."""
         problem = search.problem
         short = tight(search)
@@ -144,9 +144,9 @@ class Multilevel(Method):
         near_goal = [nearest(levels, goal) for goal in (COARSE, 4 * COARSE)]
         layers = layers_of(levels)
         chosen = self._chosen(levels, layers)
-        rough = Rough.of(search, chosen, held) if self.sketched and in_time(search, SKETCHED_PER_S) else None
+        rough = Rough.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
-        return None if first is None else Begun(chosen, rough, first)
+        return None if first is None else SearchStart(chosen, rough, first)
 
     def _at_once(self, search: Search, part: Callable[..., None], rng: np.random.Generator) -> None:
         """Call part(search, rng=...) as often as there are workers, at the same time; once without a time limit.
@@ -157,7 +157,7 @@ class Multilevel(Method):
             part(search, rng=rng)
         else:
             seeded = [partial(part, rng=child) for child in rng.spawn(self.workers)]
-            together(search, seeded, workers=self.workers)
+            run_parallel(search, seeded, workers=self.workers)
 
     def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
         """Return the levels whose clusters are moved, coarse to fine."""
@@ -169,30 +169,30 @@ class Multilevel(Method):
             parts *= 2
         return sorted(chosen, key=lambda level: level.k)
 
-    def _sketch(self, search: Search, *, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
-        """Anneal in the sketch, and have the evaluator judge the best placement of each local search."""
+    def _refine_coarse(self, search: Search, *, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
+        """Anneal in the coarse instance, and have the evaluator judge the best placement of each local search."""
         share = self.sketched * (UNORDERED if search.problem.ordered else 1.0)
         clock = PartClock.of(search, share, min(CHEAP * search.left, MOST))
-        placement, best_s, judged_s = rough.devices_of(begun), np.inf, np.inf
-        best, looked_s = placement, 0.0  # seconds in the sketch since the evaluator was asked
+        placement, best_s, recorded_s = rough.devices_of(begun), np.inf, np.inf
+        best, looked_s = placement, 0.0  # seconds in the coarse instance since the evaluator was asked
         cost_s = _seconds_of_a_look(search)
         while (done := clock.done()) < 1 and not search.done and not search.stopped():
             count = clock.sketched()
             moves = draw(_upto(rough.levels, done), count, search.problem.topology.p, self.near, rng)
             threshold_s = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
-            trials = SketchTrials(*moves, threshold_s, rough.allowed)
+            trials = CoarseTrials(*moves, threshold_s, rough.allowed)
             began_s = time.monotonic()
-            placement, end_s, met, met_s = local_search(rough.sketch, trials, placement)
+            placement, end_s, met, met_s = local_search(rough.instance, trials, placement)
             clock.tick(count, time.monotonic() - began_s)
             looked_s += time.monotonic() - began_s
             if met_s < best_s:
                 best, best_s = met, met_s
             elif end_s > best_s * (1 + 3 * self.heat * (1 - done)):
                 placement = best
-            if best_s < judged_s and looked_s >= LOOK * cost_s:
+            if best_s < recorded_s and looked_s >= LOOK * cost_s:
                 search.evaluate([rough.placement(best)])
-                judged_s, looked_s = best_s, 0.0
-        if best_s < judged_s:
+                recorded_s, looked_s = best_s, 0.0
+        if best_s < recorded_s:
             search.evaluate([rough.placement(best)])
 
     def _refine(
@@ -278,8 +278,8 @@ def _upto(levels: list[LevelClusters], done: float) -> list[LevelClusters]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Begun:
-    """What a search goes on with once it has begun: levels to move, their sketch if there is one, the first start."""
+class SearchStart:
+    """What a search goes on with once it has begun: levels to move, their coarse instance if any, the first start."""
 
     chosen: list[Level]
     rough: Rough | None
@@ -288,13 +288,13 @@ class Begun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rough:
-    """A sketch of a search's problem, with what leads from operations to cells and back.
+    """A coarse instance of a search's problem, with what leads from operations to cells and back.
 
     cells: operations to cells. operation: int32 [c], one of each cell. levels: their clusters, of cells.
     """
 
     search: Search
-    sketch: Sketch
+    instance: CoarseInstance
     cells: Grouping
     operation: Int32
     allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
@@ -302,9 +302,9 @@ class Rough:
 
     @classmethod
     def of(cls, search: Search, chosen: list[Level], held: Int64 | None = None) -> Rough | None:
-        """Return the sketch of a search whose evaluator is a simulator of devices that work at once, else None.
+        """Return the coarse instance where the evaluator is a simulator of devices that work at once, else None.
 
-        held: see `sketch_of`.
+        held: see `coarse_instance_of`.
         """
         problem = search.problem
         if search.execution is None or not search.execution.concurrent or problem.costs is None:
@@ -312,10 +312,10 @@ class Rough:
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection
             label = Grouping.of_labels(label.astype(np.int64) * level.k + level.units.grouping.group).group
-        sketch, cells = sketch_of(problem, problem.costs.op_s, label, held=held)
+        instance, cells = coarse_instance_of(problem, problem.costs.op_s, label, held=held)
         operation = np.unique(cells.group, return_index=True)[1].astype(np.int32)
         levels = [LevelClusters.of(level, operation) for level in chosen]
-        return cls(search, sketch, cells, operation, problem.group_allowed(cells), levels)
+        return cls(search, instance, cells, operation, problem.group_allowed(cells), levels)
 
     def devices_of(self, placement: Placement) -> Int32:
         """Return int32 [c], the device of every cell."""
@@ -327,7 +327,7 @@ class Rough:
 
     def estimate_s(self, placement: Placement) -> float:
         """Return the estimated seconds of a placement."""
-        return estimate_s(self.sketch, self.devices_of(placement), np.inf)
+        return estimate_s(self.instance, self.devices_of(placement), np.inf)
 
 
 class PartClock:
@@ -354,7 +354,7 @@ class PartClock:
         return min(max(by_time, by_steps), 1.0)
 
     def sketched(self) -> int:
-        """Return how many moves a local search in a sketch should have; with a time limit, fewer if slow."""
+        """Return how many moves a local search in a coarse instance should have; with a time limit, fewer if slow."""
         if np.isinf(self._left_s):
             return MOVES // 4
         return int(np.clip(SLICE_S * self._taken / max(self._busy_s, 1e-9), 1, MOVES // 4))

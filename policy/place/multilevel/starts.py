@@ -83,7 +83,7 @@ def _placed(level: Level, device: Int32) -> Placement:
     return units.placement(units.repaired(allowed_or_nearest(device, units.allowed)))
 
 
-def homes(layers: Layers, work: Float64, share: Float64) -> Iterator[Int32]:
+def layer_devices(layers: Layers, work: Float64, share: Float64) -> Iterator[Int32]:
     """Yield devices of the layers, int32 [count]: contiguous, over all layers or over each of several phases.
 
     A phase is what lies between two of the widest gaps in the depths at which layers begin. An encoder and a decoder
@@ -103,7 +103,7 @@ def layer_splits(layers: Layers, share: Float64) -> Iterator[Int32]:
     wave has gone by: chunks are dealt out from the last device to the first, and the other way round.
     """
     work, p = layers.work_s, share.size
-    for home in homes(layers, work, share):
+    for home in layer_devices(layers, work, share):
         yield home[layers.layer]
     counts = [parts for parts in sorted({2, 3, 4, (p + 1) // 2, p}) if parts <= p]
     heavy = [h for h in np.argsort(-work, kind="stable").tolist() if work[h] > HEAVY * work.sum() / p][:CUT]
@@ -111,7 +111,7 @@ def layer_splits(layers: Layers, share: Float64) -> Iterator[Int32]:
     for h in heavy:
         rest = np.where(np.arange(work.size) == h, 0.0, work)
         for weights in (work, rest):
-            for home in homes(layers, weights, share):
+            for home in layer_devices(layers, weights, share):
                 for part, parts in zip(chunks, counts, strict=True):
                     yield from _cut_by_time(layers, home, h, (part, parts), p)
 

@@ -8,7 +8,14 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
-from runtime.simulators.shared.local_search import Changes, Diary, begun, excess, judged, target_of
+from runtime.simulators.shared.local_search import (
+    Changes,
+    SearchTrace,
+    excess,
+    initialise_trace,
+    record_move,
+    target_of,
+)
 
 
 class LatencyMachine(NamedTuple):
@@ -226,18 +233,18 @@ def _readers(machine: LatencyMachine, state: LatencyState, net: int) -> int:
 def local_search(
     machine: LatencyMachine,
     state: LatencyState,
-    diary: Diary,
+    trace: SearchTrace,
     changes: Changes,
     allowed: Bool,
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a local search from the diary's best placement and the state's priorities; the state ends as that of
+    """Note down a local search from the trace's best placement and the state's priorities; the state ends as that of
     the last placement.
     """
-    placed(machine, state, diary.best, state.order.copy())
+    placed(machine, state, trace.best, state.order.copy())
     value_s = latency_s(machine, state)
-    begun(diary, value_s, excess(state.held_bytes, machine.capacity_bytes))
+    initialise_trace(trace, value_s, excess(state.held_bytes, machine.capacity_bytes))
     before, earlier = np.empty(state.device.size, np.int64), np.empty(state.device.size)
     left = limit
     for i in range(changes.device.size):
@@ -255,7 +262,7 @@ def local_search(
                 state.order[j] += changes.shift[i]
         over = excess(state.held_bytes, machine.capacity_bytes)
         value_s = latency_s(machine, state)
-        if not judged(diary, changes, i, value_s, over, state.device):
+        if not record_move(trace, changes, i, value_s, over, state.device):
             for x in range(first, changes.ptr[i + 1]):
                 _put(machine, state, changes.node[x], before[x - first])
                 state.order[changes.node[x]] = earlier[x - first]

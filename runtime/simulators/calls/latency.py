@@ -20,7 +20,7 @@ from pipeline.core.simulation import CallsModel, LatencyModel, LocalSearch, Move
 from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import backward_operations
 from runtime.simulators.calls import kernels
-from runtime.simulators.shared.local_search import changes_of, diary_of, local_search_of
+from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.sent_tensors import SentTensors
 from runtime.simulators.shared.simulated import (
     Nodes,
@@ -167,11 +167,11 @@ class LatencyEvaluator:
         """Return where moves lead from a placement; see the Protocol."""
         self._nodes.check([start])
         ordered = start.priority is not None
-        state, diary = kernels.blank(self._machine), diary_of(moves, start)
+        state, trace = kernels.blank(self._machine), new_trace(moves, start)
         if start.priority is not None:
             state.order[:] = start.priority
-        kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        local_search = local_search_of(start, moves, diary, state.device)
+        kernels.local_search(self._machine, state, trace, changes_of(moves), owned(allowed), limit, ordered)
+        local_search = local_search_of(start, moves, trace, state.device)
         self.evaluations += local_search.evaluations
         return local_search
 

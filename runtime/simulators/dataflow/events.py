@@ -4,8 +4,8 @@ At one moment finished operations come first, by device; then tensors that arriv
 sent; then devices that are free take what is ready.
 
 A run may begin in the middle of another: two placements run alike until the first moment at which something looks at
-what tells them apart. So a run leaves marks as long as it is that of the placement before, and begins at the last such
-mark.
+what tells them apart. So a run leaves snapshots as long as it is that of the placement before, and begins at the last
+such snapshot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.simulation import T0, T1
 from pipeline.shared.compiled import inlined, kernel
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Marks, Part, next_mark, restore, save
+from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, next_snapshot, restore, save
 from runtime.simulators.dataflow.state import (
     ENDED,
     UNDER_WAY,
@@ -45,7 +45,7 @@ def _let_go(machine: DataflowMachine, state: DataflowState, placement: Dispatch,
 
 @inlined
 def _send(machine: DataflowMachine, state: DataflowState, d: int, k: int, now_s: float) -> None:
-    """Send tensor k from device d to every device that `sends` marks, and clear the marks."""
+    """Send tensor k from device d to every device that `sends` snapshots, and clear the snapshots."""
     start_s, slowest = max(now_s, state.out_s[d]), 0.0
     size = machine.size[k]
     if machine.level == T1:
@@ -229,9 +229,11 @@ def _start_free_devices(
 
 
 @inlined
-def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, placement: Dispatch, first_s: float) -> float:
-    """Go back to the last mark before a moment; return up to when everything has happened."""
-    seen_s = restore(machine, state, marks, first_s)
+def _begin(
+    machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, placement: Dispatch, first_s: float
+) -> float:
+    """Go back to the last snapshot before a moment; return up to when everything has happened."""
+    seen_s = restore(machine, state, snapshots, first_s)
     if seen_s == BEFORE_S:
         for i in range(placement.device.size):
             if state.waiting[i] == 0:
@@ -240,22 +242,22 @@ def _begin(machine: DataflowMachine, state: DataflowState, marks: Marks, placeme
 
 
 @kernel
-def run(machine: DataflowMachine, state: DataflowState, marks: Marks, placement: Dispatch, part: Part) -> float:
+def run(machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, placement: Dispatch, part: Part) -> float:
     """Return the seconds of a placement; inf if a device does not support its work, or the run was given up.
 
     `state` tells the rest.
     """
     if not _load(machine, state, placement):
         return math.inf
-    now_s = last_s = _begin(machine, state, marks, placement, part.first_s)
-    n, most = state.waiting.size, marks.seen_s.size
-    mark = next_mark(marks.kept[0], most, n)
+    now_s = last_s = _begin(machine, state, snapshots, placement, part.first_s)
+    n, most = state.waiting.size, snapshots.seen_s.size
+    snapshot = next_snapshot(snapshots.kept[0], most, n)
     while True:
-        if state.tally[ENDED] >= mark:
-            mark = n + 1
+        if state.tally[ENDED] >= snapshot:
+            snapshot = n + 1
             if now_s < part.first_s:
-                save(state, marks, now_s)
-                mark = next_mark(marks.kept[0], most, n)
+                save(state, snapshots, now_s)
+                snapshot = next_snapshot(snapshots.kept[0], most, n)
         now_s = _least(state.due_s, state.flight_s[0] if state.tally[UNDER_WAY] > 0 else math.inf)
         if now_s == math.inf:
             break

@@ -19,7 +19,7 @@ from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, S
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow.events import run
 from runtime.simulators.dataflow.search import DataflowFigures, MoveTrials, run_all, search_all
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, new_marks
+from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, new_snapshots
 from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, Dispatch, new_state
 from runtime.simulators.shared.local_search import changes_of
 from runtime.simulators.shared.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
@@ -186,7 +186,7 @@ class ListSchedEvaluator:
         order = owned(placement.priority[self._grouping.group]) if placement.priority is not None else np.zeros(1)
         state = new_state(self._machine)
         dispatch, whole = Dispatch(device, order, ordered), Part(BEFORE_S, np.inf)
-        value_s = run(self._machine, state, new_marks(state, 0), dispatch, whole)
+        value_s = run(self._machine, state, new_snapshots(state, 0), dispatch, whole)
         if not np.isfinite(value_s):
             raise UsageError("The placement puts operations where they are not supported.", "Simulate it first.")
         sent = slice(0, int(state.tally[BEGUN]))

@@ -11,12 +11,12 @@ from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.simulation import T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow.events import run
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Marks, Part, copied, new_marks
+from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, copied, new_snapshots
 from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, DataflowState, Dispatch, new_state
 from runtime.simulators.shared.local_search import Changes, acceptable
 
 MARKS = 16  # along a run at most
-MARKS_BYTES = 2**22  # all marks together: what leaves the processor's cache takes longer than it saves
+SNAPSHOTS_BYTES = 2**22  # all snapshots together: what leaves the processor's cache takes longer than it saves
 ROUNDING = 2e-15  # what a sum of times loses per term, in shares of the sum; several times what is possible
 
 
@@ -40,20 +40,20 @@ def run_all(machine: DataflowMachine, placements: Dispatch, *, starts: bool = Fa
     noted = np.zeros((b, n if starts else 0))
     figures = DataflowFigures(np.full(b, math.inf), np.zeros(b), np.zeros(b), np.zeros((b, p)), np.zeros((b, p)), noted)
     state = new_state(machine)
-    _run_rows(machine, state, new_marks(state, 0), placements, figures)
+    _run_rows(machine, state, new_snapshots(state, 0), placements, figures)
     return figures
 
 
 @kernel
 def _run_rows(
-    machine: DataflowMachine, state: DataflowState, marks: Marks, placements: Dispatch, figures: DataflowFigures
+    machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, placements: Dispatch, figures: DataflowFigures
 ) -> None:
     """Note what every placement costs; the arrays of `placements` have a row for each."""
     for row in range(figures.value_s.size):
         placement = Dispatch(
             placements.device[row], placements.priority[row if placements.ordered else 0], placements.ordered
         )
-        figures.value_s[row] = run(machine, state, marks, placement, Part(BEFORE_S, math.inf))
+        figures.value_s[row] = run(machine, state, snapshots, placement, Part(BEFORE_S, math.inf))
         if figures.value_s[row] == math.inf:
             continue
         figures.over[row] = _excess(state.peak, machine.capacity)
@@ -179,10 +179,10 @@ def _first_look_s(
 
 
 @inlined
-def _forget_from(marks: Marks, first_s: float) -> None:
-    """Forget the marks that have seen a moment."""
-    while marks.kept[0] > 0 and marks.seen_s[marks.kept[0] - 1] >= first_s:
-        marks.kept[0] -= 1
+def _forget_from(snapshots: Snapshots, first_s: float) -> None:
+    """Forget the snapshots that have seen a moment."""
+    while snapshots.kept[0] > 0 and snapshots.seen_s[snapshots.kept[0] - 1] >= first_s:
+        snapshots.kept[0] -= 1
 
 
 def search_all(machine: DataflowMachine, trials: MoveTrials, placement: Dispatch) -> Steps:
@@ -200,8 +200,8 @@ def search_all(machine: DataflowMachine, trials: MoveTrials, placement: Dispatch
         np.empty(widest),
         np.empty(placement.device.size),
     )
-    most = min(MARKS, r, MARKS_BYTES // (state.ints.nbytes + state.floats.nbytes))
-    _search(machine, trials, placement, state, new_marks(state, most), steps)
+    most = min(MARKS, r, SNAPSHOTS_BYTES // (state.ints.nbytes + state.floats.nbytes))
+    _search(machine, trials, placement, state, new_snapshots(state, most), steps)
     return steps
 
 
@@ -211,12 +211,12 @@ def _search(
     trials: MoveTrials,
     placement: Dispatch,
     state: DataflowState,
-    marks: Marks,
+    snapshots: Snapshots,
     steps: Steps,
 ) -> None:
     """Try the moves, and note down what comes of them."""
     n = placement.device.size
-    now_s = run(machine, state, marks, placement, Part(math.inf, math.inf))
+    now_s = run(machine, state, snapshots, placement, Part(math.inf, math.inf))
     over = _over(machine, state.peak, now_s)
     copied(state.end_s, steps.ended_s)
     best_s = now_s if over == 0.0 else math.inf
@@ -234,7 +234,7 @@ def _search(
         if trials.moves.bounded and over == 0.0:  # elsewhere a move may be taken that is slower than allowed
             limit_s = max(now_s + trials.moves.threshold_s[i], best_s)
             limit_s += abs(limit_s) * n * ROUNDING
-        new_s = run(machine, state, marks, placement, Part(first_s, limit_s))
+        new_s = run(machine, state, snapshots, placement, Part(first_s, limit_s))
         new_over = _over(machine, state.peak, new_s)
         steps.tried[i] = True
         steps.value_s[i] = new_s if new_over == 0.0 else math.inf
@@ -247,7 +247,7 @@ def _search(
             continue
         steps.taken[i] = True
         now_s, over = new_s, new_over
-        _forget_from(marks, first_s)
+        _forget_from(snapshots, first_s)
         copied(state.end_s, steps.ended_s)
     steps.summary[0], steps.summary[1], steps.summary[2] = now_s, best_s, over
 

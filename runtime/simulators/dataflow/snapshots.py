@@ -13,7 +13,7 @@ from runtime.simulators.dataflow.state import DataflowMachine, DataflowState, re
 BEFORE_S = -1.0  # a moment before the first event
 
 
-class Marks(NamedTuple):
+class Snapshots(NamedTuple):
     """States along the run of one placement, from which the runs of placements go on that are the same up to there.
 
     ints: int32 [s, ...], floats: float64 [s, ...], as in `DataflowState`.
@@ -29,7 +29,7 @@ class Marks(NamedTuple):
 class Part(NamedTuple):
     """Which part of a run is wanted.
 
-    first_s: the moment up to which, itself excluded, all happens as in the run that left the marks.
+    first_s: the moment up to which, itself excluded, all happens as in the run that left the snapshots.
     limit_s: the run may be given up when it is certain to take longer.
     """
 
@@ -37,10 +37,10 @@ class Part(NamedTuple):
     limit_s: float
 
 
-def new_marks(state: DataflowState, most: int) -> Marks:
+def new_snapshots(state: DataflowState, most: int) -> Snapshots:
     """Return room for at most `most` states."""
     ints, floats = np.empty((most, state.ints.size), np.int32), np.empty((most, state.floats.size))
-    return Marks(ints, floats, np.empty(most), np.zeros(1, np.int64))
+    return Snapshots(ints, floats, np.empty(most), np.zeros(1, np.int64))
 
 
 @inlined
@@ -51,30 +51,30 @@ def copied(source: Float64 | Int32, target: Float64 | Int32) -> None:
 
 
 @inlined
-def save(state: DataflowState, marks: Marks, now_s: float) -> None:
+def save(state: DataflowState, snapshots: Snapshots, now_s: float) -> None:
     """Keep the state as it is after all that happens up to now."""
-    row = marks.kept[0]
-    copied(state.ints, marks.ints[row])
-    copied(state.floats, marks.floats[row])
-    marks.seen_s[row] = now_s
-    marks.kept[0] = row + 1
+    row = snapshots.kept[0]
+    copied(state.ints, snapshots.ints[row])
+    copied(state.floats, snapshots.floats[row])
+    snapshots.seen_s[row] = now_s
+    snapshots.kept[0] = row + 1
 
 
 @inlined
-def restore(machine: DataflowMachine, state: DataflowState, marks: Marks, first_s: float) -> float:
+def restore(machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, first_s: float) -> float:
     """Go back to the last state kept that has not seen the moment first_s, or before all; return what it has seen."""
-    row = marks.kept[0] - 1
-    while row >= 0 and marks.seen_s[row] >= first_s:
+    row = snapshots.kept[0] - 1
+    while row >= 0 and snapshots.seen_s[row] >= first_s:
         row -= 1
     if row < 0:
         reset(machine, state)
         return BEFORE_S
-    copied(marks.ints[row], state.ints)
-    copied(marks.floats[row], state.floats)
-    return float(marks.seen_s[row])
+    copied(snapshots.ints[row], state.ints)
+    copied(snapshots.floats[row], state.floats)
+    return float(snapshots.seen_s[row])
 
 
 @inlined
-def next_mark(kept: int, most: int, n: int) -> int:
-    """Return how many of n operations have to end before the next mark is left; more than there are if none is."""
+def next_snapshot(kept: int, most: int, n: int) -> int:
+    """Return how many of n operations have to end before the next snapshot is left; more than there are if none is."""
     return int((kept + 1) * (n // (most + 1) + 1) if kept < most else n + 1)

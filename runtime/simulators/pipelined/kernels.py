@@ -12,14 +12,14 @@ from pipeline.shared.contiguity import FREE, StageEdges, contiguous
 from runtime.simulators.shared.local_search import (
     NOW,
     Changes,
-    Diary,
-    begun,
+    SearchTrace,
     excess,
-    judged,
-    renewed,
+    initialise_trace,
+    record_move,
     summed,
     target_of,
     tree_of,
+    update_leaf,
 )
 
 
@@ -125,19 +125,19 @@ def put(machine: PipelinedMachine, state: PipelinedState, j: int, device: int) -
     state.held_bytes[before] -= machine.weight_bytes[j]
     state.held_bytes[device] += machine.weight_bytes[j]
     state.device[j] = device
-    renewed(state.tree[before], j, 0.0)
-    renewed(state.tree[device], j, machine.op_s[j, device])
+    update_leaf(state.tree[before], j, 0.0)
+    update_leaf(state.tree[device], j, machine.op_s[j, device])
     p = state.held_bytes.size
     if machine.back_s.shape[0] > 0:
-        renewed(state.tree[p + before], j, 0.0)
-        renewed(state.tree[p + device], j, machine.back_s[j, device])
+        update_leaf(state.tree[p + before], j, 0.0)
+        update_leaf(state.tree[p + device], j, machine.back_s[j, device])
     for x in range(machine.in_ptr[j], machine.in_ptr[j + 1]):
         net = machine.net[x]
         state.holds[net, before] -= 1
         state.holds[net, device] += 1
         first = machine.back[net] * p
-        renewed(state.tree[first + before], k + net, due_s(machine, state, net, before))
-        renewed(state.tree[first + device], k + net, due_s(machine, state, net, device))
+        update_leaf(state.tree[first + before], k + net, due_s(machine, state, net, before))
+        update_leaf(state.tree[first + device], k + net, due_s(machine, state, net, device))
 
 
 @inner
@@ -184,17 +184,17 @@ def simulate(
 def local_search(
     machine: PipelinedMachine,
     state: PipelinedState,
-    diary: Diary,
+    trace: SearchTrace,
     changes: Changes,
     allowed: Bool,
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a local search from the diary's best placement; the state ends as that of the last."""
-    placed(machine, state, diary.best)
+    """Note down a local search from the trace's best placement; the state ends as that of the last."""
+    placed(machine, state, trace.best)
     over = excess(state.held_bytes, machine.capacity_bytes)
     p = state.held_bytes.size
-    begun(diary, greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf, over)
+    initialise_trace(trace, greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf, over)
     before = np.empty(state.device.size, np.int64)
     left = limit
     for i in range(changes.device.size):
@@ -203,7 +203,7 @@ def local_search(
             continue
         left -= 1
         first = changes.ptr[i]
-        value_s = diary.value_s[NOW]
+        value_s = trace.value_s[NOW]
         if target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 before[x - first] = state.device[changes.node[x]]
@@ -211,9 +211,9 @@ def local_search(
             value_s = greatest_s(state)
         over = excess(state.held_bytes, machine.capacity_bytes)
         if target >= 0 and machine.stages.kind != FREE and not contiguous(machine.stages, state.device, p):
-            diary.tried[i], diary.move_s[i], taken = True, np.inf, False
+            trace.tried[i], trace.move_s[i], taken = True, np.inf, False
         else:
-            taken = judged(diary, changes, i, value_s, over, state.device)
+            taken = record_move(trace, changes, i, value_s, over, state.device)
         if not taken and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], before[x - first])

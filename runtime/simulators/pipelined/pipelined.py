@@ -20,7 +20,7 @@ from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
 from pipeline.shared.partition import colocated
 from runtime.simulators.pipelined import kernels
-from runtime.simulators.shared.local_search import changes_of, diary_of, local_search_of
+from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.sent_tensors import SentTensors
 from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
 
@@ -167,9 +167,9 @@ class PipelinedEvaluator:
         """Return where moves lead from a placement; see the Protocol."""
         self._nodes.check([start])
         ordered = start.priority is not None
-        state, diary = kernels.blank(self._machine), diary_of(moves, start)
-        kernels.local_search(self._machine, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        local_search = local_search_of(start, moves, diary, state.device)
+        state, trace = kernels.blank(self._machine), new_trace(moves, start)
+        kernels.local_search(self._machine, state, trace, changes_of(moves), owned(allowed), limit, ordered)
+        local_search = local_search_of(start, moves, trace, state.device)
         self.evaluations += local_search.evaluations
         return local_search
 

@@ -1,7 +1,7 @@
 """Kernels that break the cycles among the parts of a placed model, as HETERO does; see `subgraphs`.
 
-Parts that wait for one another make a knot. How its cycles are broken depends on nothing outside it, whose edges into
-it are boundaries whatever happens, and so each knot is broken on its own.
+Parts that wait for one another make a strongly connected component. How its cycles are broken depends on nothing
+outside it, whose edges into it are boundaries whatever happens, and so each component is broken on its own.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ WORD = 64  # parts that are looked at together, one bit each
 BEFORE, BEHIND, OWN = 1, 2, 4  # marks of nodes, see `_meet`
 PRODUCER, INTO, TO_RESULT, FROM_ENTRY, SHARES, PREPARED, ONLY = range(7)  # rows of Nodes.edges
 ORDER, INTO_PTR, UNIT, FIRST, ENTRY, SINGLE, CONSTANTS, SUPPLIES, BLURRED = range(9)  # rows of Nodes.facts
-MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, RETURNS, MARK = range(10)  # rows of Piece.facts
-EDGE, CHOSEN = TARGET + 2, TARGET + 3  # further rows of Piece.edges
+MEMBER, PLACE, START, PARTED, ISOLATED, CAME_IN, COMPUTED, UNSURE, RETURNS, MARK = range(
+    10
+)  # rows of ComponentGraph.facts
+EDGE, CHOSEN = TARGET + 2, TARGET + 3  # further rows of ComponentGraph.edges
 
 
 class MergedNodes(NamedTuple):
@@ -50,8 +52,8 @@ class MergedNodes(NamedTuple):
     rank: Int64
 
 
-class Piece(NamedTuple):
-    """One knot: l nodes in an order in which producers come first, and whatever is outside as number l.
+class ComponentGraph(NamedTuple):
+    """One component: l nodes in an order in which producers come first, and whatever is outside as number l.
 
     edges: int32 [5, e], a graph of the l + 1 nodes as `parts` take it, and: EDGE, the number of each. CHOSEN.
 
@@ -73,21 +75,21 @@ class Piece(NamedTuple):
     room: Int32
 
 
-def piece_of(n: int, m: int) -> Piece:
-    """Return room for a knot of n nodes and m edges."""
+def component_graph_of(n: int, m: int) -> ComponentGraph:
+    """Return room for a component of n nodes and m edges."""
     edges, facts = np.zeros((CHOSEN + 1, m), np.int32), np.zeros((MARK + 1, n + 1), np.int32)
-    return Piece(edges, facts, np.zeros(n + 1, np.uint64), np.zeros(n + 1, np.int64), room_of(n + 1, m))
+    return ComponentGraph(edges, facts, np.zeros(n + 1, np.uint64), np.zeros(n + 1, np.int64), room_of(n + 1, m))
 
 
 @inner
-def cut_out(nodes: MergedNodes, device: Int32, knot: Int32, c: int, piece: Piece) -> int:
-    """Make the piece knot c, before its cycles are broken, and return its size; device, knot: int32 [u]."""
+def cut_out(nodes: MergedNodes, device: Int32, component: Int32, c: int, piece: ComponentGraph) -> int:
+    """Make the piece component c, before its cycles are broken, and return its size; device, component: int32 [u]."""
     size = edges = 0
     facts, links, unit = piece.facts, piece.edges, nodes.facts[UNIT]
     for o in range(nodes.rank.size):
         i = nodes.facts[ORDER, o]
         facts[PLACE, i] = -1
-        if knot[unit[i]] == c:
+        if component[unit[i]] == c:
             facts[PLACE, i], facts[MEMBER, size], facts[START, size] = size, i, edges
             facts[PARTED, size] = facts[ISOLATED, size] = 0
             for y in range(nodes.facts[INTO_PTR, i], nodes.facts[INTO_PTR, i + 1]):
@@ -105,7 +107,7 @@ def cut_out(nodes: MergedNodes, device: Int32, knot: Int32, c: int, piece: Piece
 
 
 @inner
-def promote_meeting_edges(nodes: MergedNodes, piece: Piece, size: int, k: int) -> int:
+def promote_meeting_edges(nodes: MergedNodes, piece: ComponentGraph, size: int, k: int) -> int:
     """Make boundaries of the edges at which a strand that came back meets one that never left; say if any.
 
     size, k: how many nodes and, outside included, parts the piece has.
@@ -131,7 +133,7 @@ def promote_meeting_edges(nodes: MergedNodes, piece: Piece, size: int, k: int) -
 
 
 @inlined
-def _trace(nodes: MergedNodes, piece: Piece, size: int) -> None:
+def _trace(nodes: MergedNodes, piece: ComponentGraph, size: int) -> None:
     """Find what does not depend on which parts are looked at, how the part of each node was entered; choose no edge."""
     facts = piece.facts
     came_in, computed, unsure, start = facts[CAME_IN], facts[COMPUTED], facts[UNSURE], facts[START]
@@ -148,7 +150,7 @@ def _trace(nodes: MergedNodes, piece: Piece, size: int) -> None:
 
 
 @inlined
-def _left_behind(piece: Piece, size: int, base: int) -> bool:
+def _left_behind(piece: ComponentGraph, size: int, base: int) -> bool:
     """Find which of 64 parts were left on the way to each node; return whether any came back to its own."""
     part, start = piece.room[PART], piece.facts[START]
     piece.left[size] = 0
@@ -165,13 +167,13 @@ def _left_behind(piece: Piece, size: int, base: int) -> bool:
 
 
 @inlined
-def _left(piece: Piece, a: int, x: int, base: int) -> bool:
+def _left(piece: ComponentGraph, a: int, x: int, base: int) -> bool:
     """Return whether the part of node x was left on the way to node a."""
     return bool(piece.left[a] >> np.uint64(piece.room[PART, x] - base) & np.uint64(1))
 
 
 @inlined
-def _meeting_at(nodes: MergedNodes, piece: Piece, x: int, base: int) -> int:
+def _meeting_at(nodes: MergedNodes, piece: ComponentGraph, x: int, base: int) -> int:
     """Choose the edges into a node that came back by which it meets what never left; say if any, supplies included."""
     facts, edges, part = piece.facts, piece.edges, piece.room[PART]
     searched = from_outside = False
@@ -200,7 +202,7 @@ def _meeting_at(nodes: MergedNodes, piece: Piece, x: int, base: int) -> int:
 
 
 @inner
-def _mark_behind(piece: Piece, x: int) -> None:
+def _mark_behind(piece: ComponentGraph, x: int) -> None:
     """Mark as BEHIND what lies behind boundaries of node x's part on the way to x."""
     edges, part, mark, start = piece.edges, piece.room[PART], piece.facts[MARK], piece.facts[START]
     for v in range(x + 1):
@@ -219,7 +221,7 @@ def _mark_behind(piece: Piece, x: int) -> None:
 
 
 @inner
-def _meet(nodes: MergedNodes, piece: Piece, a: int) -> bool:
+def _meet(nodes: MergedNodes, piece: ComponentGraph, a: int) -> bool:
     """Return whether node a depends on a Parameter or Constant that something marked BEHIND depends on."""
     mark, start = piece.facts[MARK], piece.facts[START]
     for v in range(a + 1):
@@ -235,7 +237,7 @@ def _meet(nodes: MergedNodes, piece: Piece, a: int) -> bool:
 
 
 @inlined
-def rank_operations(nodes: MergedNodes, piece: Piece, size: int) -> None:
+def rank_operations(nodes: MergedNodes, piece: ComponentGraph, size: int) -> None:
     """Find by what HETERO chooses the operation to isolate; isolating one changes no other's rank."""
     edges, start = piece.edges, piece.facts[START]
     for x in range(size):
@@ -253,7 +255,7 @@ def rank_operations(nodes: MergedNodes, piece: Piece, size: int) -> None:
 
 
 @inner
-def isolate_one_operation(nodes: MergedNodes, piece: Piece, size: int, k: int, cuts: int) -> int:
+def isolate_one_operation(nodes: MergedNodes, piece: ComponentGraph, size: int, k: int, cuts: int) -> int:
     """Cut one operation of parts that wait for one another off its producers; say if there was need.
 
     size, k, cuts: how many nodes and, outside included, parts and boundaries the piece has.
@@ -283,7 +285,7 @@ def isolate_one_operation(nodes: MergedNodes, piece: Piece, size: int, k: int, c
 
 
 @inlined
-def _find_returns(piece: Piece, size: int, cuts: int) -> None:
+def _find_returns(piece: ComponentGraph, size: int, cuts: int) -> None:
     """Find which nodes boundaries lead to from other parts of those that wait for one another."""
     returns, part, cut = piece.facts[RETURNS], piece.room[PART], piece.room[CUT]
     for x in range(size):

@@ -19,8 +19,8 @@ from runtime.simulators.sequential.breaking import (
     UNIT,
     UNKNOWN,
     YES,
+    ComponentGraph,
     MergedNodes,
-    Piece,
     cut_out,
     isolate_one_operation,
     promote_meeting_edges,
@@ -40,8 +40,8 @@ from runtime.simulators.sequential.parts import (
 
 UInt64 = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 INTO_RESULT = BOUNDARY + 1  # the last row of Model.links
-KNOT, TAG, LEAST, AT = range(4)  # rows of Desk.facts
-FIRST_PARTS, PARTS = range(2)  # rows of Desk.parts
+COMPONENT, TAG, LEAST, AT = range(4)  # rows of Workspace.facts
+FIRST_PARTS, PARTS = range(2)  # rows of Workspace.parts
 
 
 class CutModel(NamedTuple):
@@ -60,7 +60,7 @@ class CutModel(NamedTuple):
 
 
 class Memo(NamedTuple):
-    """What breaking the cycles of knots, see `Desk`, adds to counts, each at the place that its key's last bits name.
+    """What breaking the cycles of components adds to counts, each at the place that its key's last bits name.
 
     code: uint64 [u, p], a random number per unit and device. key: uint64 [s], the codes of the units and their devices,
     added; 0 for none. more: int64 [s, p], parts.
@@ -71,36 +71,36 @@ class Memo(NamedTuple):
     more: Int64
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """Where one count works.
 
-    A knot is a largest set of parts that wait for one another, or a part that waits for itself: what becomes of it
+    A component is a largest set of parts that wait for one another, or a part that waits for itself: what becomes of it
     depends on nothing else.
 
-    facts: int32 [4, n + 1]. KNOT [u]: that of each unit, -1 for none. TAG [u]: of each set of parts, its knot. LEAST,
-    AT: the least number of an operation that computes in each part, and its device.
+    facts: int32 [4, n + 1]. COMPONENT [u]: that of each unit, -1 for none. TAG [u]: that of each set of
+    parts. LEAST, AT: the least number of an operation that computes in each part, and its device.
 
-    parts: int64 [2, p], those that compute of one knot: FIRST_PARTS before its cycles are broken, PARTS by now.
+    parts: int64 [2, p], those that compute of one component: FIRST_PARTS before its cycles are broken, PARTS by now.
 
-    keys: uint64 [u], of the knots. room: for the units. piece: for one knot. boundary: bool [m], of each edge between
-    nodes, where one of the knots that were broken last has it; others are left as they were. stop: int64 [1], set by
-    another thread to a number other than 0 while cycles are broken, which ends that; see `count`.
+    keys: uint64 [u], of the components. room: for the units. piece: for one component. boundary: bool [m], of each edge
+    between nodes, where one of the components that were broken last has it; others are left as they were. stop: int64
+    [1], set by another thread to a number other than 0 while cycles are broken, which ends that; see `count`.
     """
 
     facts: Int32
     parts: Int64
     keys: UInt64
     room: Int32
-    piece: Piece
+    piece: ComponentGraph
     boundary: Bool
     stop: Int64
 
 
 class Counter(NamedTuple):
-    """A model and where its sub-graphs are counted; the boundaries in its links, desk and memo change."""
+    """A model and where its sub-graphs are counted; the boundaries in its links, workspace and memo change."""
 
     model: CutModel
-    desk: Desk
+    workspace: Workspace
     memo: Memo
 
 
@@ -130,29 +130,29 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
         Whether all was counted; otherwise one of them takes longer than the bound allows, or it was stopped. Where it
         was stopped, the first count of that placement and of those behind it is -1.
     """
-    model, desk, memo = counter.model, counter.desk, counter.memo
+    model, workspace, memo = counter.model, counter.workspace, counter.memo
     for b in range(device.shape[0]):
         if _alone(device[b]):
             for d in range(counts.shape[1]):
                 counts[b, d] = d == device[b, 0]
             continue
-        k, cuts = _parted(model, desk, device[b])
-        _count_parts(model, desk, device[b], counts[b])
+        k, cuts = _parted(model, workspace, device[b])
+        _count_parts(model, workspace, device[b], counts[b])
         if launched_s(bound, counts[b]) > bound.most_s:  # breaking cycles adds parts, and takes none away
             return False
-        for c in range(_tied(model, desk, memo.code, device[b], k, cuts)):
-            place = int(np.int64(desk.keys[c] & np.uint64(memo.key.size - 1)))
-            if memo.key[place] != desk.keys[c]:
-                outcome = _broken(model.few, desk, device[b], c, counts[b], bound)
+        for c in range(_tied(model, workspace, memo.code, device[b], k, cuts)):
+            place = int(np.int64(workspace.keys[c] & np.uint64(memo.key.size - 1)))
+            if memo.key[place] != workspace.keys[c]:
+                outcome = _broken(model.few, workspace, device[b], c, counts[b], bound)
                 if outcome == UNKNOWN:
-                    outcome = _broken(model.each, desk, device[b], c, counts[b], bound)
+                    outcome = _broken(model.each, workspace, device[b], c, counts[b], bound)
                 if outcome == NO:
-                    for z in range(b, counts.shape[0] if desk.stop[0] else b):
+                    for z in range(b, counts.shape[0] if workspace.stop[0] else b):
                         counts[z, 0] = -1
                     return False
-                memo.key[place] = desk.keys[c]
+                memo.key[place] = workspace.keys[c]
                 for d in range(counts.shape[1]):
-                    memo.more[place, d] = desk.parts[PARTS, d] - desk.parts[FIRST_PARTS, d]
+                    memo.more[place, d] = workspace.parts[PARTS, d] - workspace.parts[FIRST_PARTS, d]
             for d in range(counts.shape[1]):
                 counts[b, d] += memo.more[place, d]
     return True
@@ -177,18 +177,18 @@ def _alone(device: Int32) -> bool:
 
 
 @inlined
-def _parted(model: CutModel, desk: Desk, device: Int32) -> tuple[int, int]:
+def _parted(model: CutModel, workspace: Workspace, device: Int32) -> tuple[int, int]:
     """Find the parts of units on devices int32 [u]; return how many there are, and how many boundaries."""
     links = model.links
     for e in range(links.shape[1]):
         links[BOUNDARY, e] = (device[links[SOURCE, e]] != device[links[TARGET, e]]) & (links[INTO_RESULT, e] == 0)
-    return joined(links, links.shape[1], device.size, desk.room)
+    return joined(links, links.shape[1], device.size, workspace.room)
 
 
 @inlined
-def _count_parts(model: CutModel, desk: Desk, device: Int32, counts: Int64) -> None:
+def _count_parts(model: CutModel, workspace: Workspace, device: Int32, counts: Int64) -> None:
     """Count by device the parts of units that compute."""
-    none, part, least, at = desk.facts.shape[1], desk.room[PART], desk.facts[LEAST], desk.facts[AT]
+    none, part, least, at = workspace.facts.shape[1], workspace.room[PART], workspace.facts[LEAST], workspace.facts[AT]
     for d in range(counts.size):
         counts[d] = 0
     for u in range(device.size):
@@ -202,45 +202,45 @@ def _count_parts(model: CutModel, desk: Desk, device: Int32, counts: Int64) -> N
 
 
 @inlined
-def _tied(model: CutModel, desk: Desk, code: UInt64, device: Int32, k: int, cuts: int) -> int:
-    """Find the knots of k parts and their keys, and return how many there are."""
-    room, knot, tag = desk.room, desk.facts[KNOT], desk.facts[TAG]
-    knots = 0
+def _tied(model: CutModel, workspace: Workspace, code: UInt64, device: Int32, k: int, cuts: int) -> int:
+    """Find the components of k parts and their keys, and return how many there are."""
+    room, component, tag = workspace.room, workspace.facts[COMPONENT], workspace.facts[TAG]
+    components = 0
     if not on_cycles(model.links, cuts, k, room):
-        return knots
+        return components
     for j in range(k):
         tag[j] = -1
     for u in range(device.size):
         j = room[PART, u]
-        knot[u] = -1
+        component[u] = -1
         if room[WAITING, j] or room[ITSELF, j]:
             group = room[GROUP, j]
             if tag[group] < 0:
-                tag[group] = knots
-                desk.keys[knots] = 0
-                knots += 1
-            knot[u] = tag[group]
-            desk.keys[knot[u]] += code[u, device[u]]
-    return knots
+                tag[group] = components
+                workspace.keys[components] = 0
+                components += 1
+            component[u] = tag[group]
+            workspace.keys[component[u]] += code[u, device[u]]
+    return components
 
 
 @inner
-def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64, bound: Bound) -> int:
-    """Break the cycles of one knot, and count its parts before and after.
+def _broken(nodes: MergedNodes, workspace: Workspace, device: Int32, c: int, counts: Int64, bound: Bound) -> int:
+    """Break the cycles of one component, and count its parts before and after.
 
-    counts: int64 [p], the parts of the placement with those of the knot before its cycles are broken.
+    counts: int64 [p], the parts of the placement with those of the component before its cycles are broken.
 
     Returns:
         YES; or NO if that makes the placement exceed the bound, or it was stopped, UNKNOWN if it needs nodes that are
         merged less.
     """
-    piece = desk.piece
-    size = cut_out(nodes, device, desk.facts[KNOT], c, piece)
+    piece = workspace.piece
+    size = cut_out(nodes, device, workspace.facts[COMPONENT], c, piece)
     edges = int(np.int64(piece.facts[START, size]))
     k, cuts = joined(piece.edges, edges, size + 1, piece.room)
-    _count_pieces(nodes, desk, device, size, desk.parts[FIRST_PARTS])
+    _count_pieces(nodes, workspace, device, size, workspace.parts[FIRST_PARTS])
     promoting = True
-    while desk.stop[0] == 0:
+    while workspace.stop[0] == 0:
         if promoting:
             outcome = promote_meeting_edges(nodes, piece, size, k)
         else:
@@ -250,36 +250,36 @@ def _broken(nodes: MergedNodes, desk: Desk, device: Int32, c: int, counts: Int64
         if outcome == YES:
             before = k
             k, cuts = joined(piece.edges, edges, size + 1, piece.room)
-            if k > before and bound.most_s < np.inf and _exceeds(nodes, desk, device, size, counts, bound):
+            if k > before and bound.most_s < np.inf and _exceeds(nodes, workspace, device, size, counts, bound):
                 return NO
         elif promoting:
             rank_operations(nodes, piece, size)
             promoting = False
         else:
             break
-    if desk.stop[0]:
+    if workspace.stop[0]:
         return NO
     for y in range(edges):
-        desk.boundary[piece.edges[EDGE, y]] = piece.edges[BOUNDARY, y]
-    _count_pieces(nodes, desk, device, size, desk.parts[PARTS])
+        workspace.boundary[piece.edges[EDGE, y]] = piece.edges[BOUNDARY, y]
+    _count_pieces(nodes, workspace, device, size, workspace.parts[PARTS])
     return YES
 
 
 @inlined
-def _exceeds(nodes: MergedNodes, desk: Desk, device: Int32, size: int, counts: Int64, bound: Bound) -> bool:
-    """Return whether the parts that a knot has by now make the placement exceed the bound."""
-    first, parts = desk.parts[FIRST_PARTS], desk.parts[PARTS]
-    _count_pieces(nodes, desk, device, size, parts)
+def _exceeds(nodes: MergedNodes, workspace: Workspace, device: Int32, size: int, counts: Int64, bound: Bound) -> bool:
+    """Return whether the parts that a component has by now make the placement exceed the bound."""
+    first, parts = workspace.parts[FIRST_PARTS], workspace.parts[PARTS]
+    _count_pieces(nodes, workspace, device, size, parts)
     for d in range(counts.size):
         parts[d] += counts[d] - first[d]
     return launched_s(bound, parts) > bound.most_s
 
 
 @inner
-def _count_pieces(nodes: MergedNodes, desk: Desk, device: Int32, size: int, counts: Int64) -> None:
-    """Count by device the parts that compute of the knot at hand, as its boundaries are."""
-    piece, none, part = desk.piece, desk.facts.shape[1], desk.piece.room[PART]
-    unit, least, at = nodes.facts[UNIT], desk.facts[LEAST], desk.facts[AT]
+def _count_pieces(nodes: MergedNodes, workspace: Workspace, device: Int32, size: int, counts: Int64) -> None:
+    """Count by device the parts that compute of the component at hand, as its boundaries are."""
+    piece, none, part = workspace.piece, workspace.facts.shape[1], workspace.piece.room[PART]
+    unit, least, at = nodes.facts[UNIT], workspace.facts[LEAST], workspace.facts[AT]
     for d in range(counts.size):
         counts[d] = 0
     for j in range(size + 1):

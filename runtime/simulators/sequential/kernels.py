@@ -12,15 +12,15 @@ from runtime.simulators.sequential.cuts import Bound, Counter, count, launched_s
 from runtime.simulators.shared.local_search import (
     NOW,
     Changes,
-    Diary,
-    begun,
+    SearchTrace,
+    cutoff_s,
     excess,
-    judged,
-    renewed,
+    initialise_trace,
+    record_move,
     summed,
     target_of,
     tree_of,
-    worth_s,
+    update_leaf,
 )
 
 
@@ -48,7 +48,7 @@ class SequentialMachine(NamedTuple):
     touch: Int64
 
 
-class Whole(NamedTuple):
+class MachineWithCounter(NamedTuple):
     """A machine, and what counts sub-graphs on it; launching: whether a launch costs anything on any device."""
 
     machine: SequentialMachine
@@ -155,29 +155,29 @@ def simulate(machine: SequentialMachine, state: SequentialState, placements: Int
 
 @kernel
 def local_search(
-    whole: Whole,
+    whole: MachineWithCounter,
     state: SequentialState,
-    diary: Diary,
+    trace: SearchTrace,
     changes: Changes,
     allowed: Bool,
     limit: int,
     ordered: bool,
 ) -> None:
-    """Note down a local search from the diary's best placement, whose sub-graphs are counted; the state ends as that of
+    """Note down a local search from the trace's best placement, whose sub-graphs are counted; the state ends as that of
     the last.
     """
     machine = whole.machine
-    placed(machine, state, diary.best)
+    placed(machine, state, trace.best)
     start_s = launched_s(Bound(machine.launch_s, state.tree[1], np.inf), state.counts[0])
-    begun(diary, start_s, excess(state.held_bytes, machine.capacity_bytes))
+    initialise_trace(trace, start_s, excess(state.held_bytes, machine.capacity_bytes))
     left = limit
     for i in range(changes.device.size):
         target = target_of(changes, i, state.device, allowed, ordered)
-        if left <= 0 or target == -2 or whole.counter.desk.stop[0]:
+        if left <= 0 or target == -2 or whole.counter.workspace.stop[0]:
             continue
         left -= 1
         first = changes.ptr[i]
-        value_s, over = diary.value_s[NOW], diary.over_bytes[0]
+        value_s, over = trace.value_s[NOW], trace.over_bytes[0]
         if target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 state.before[x - first] = state.device[changes.node[x]]
@@ -186,13 +186,13 @@ def local_search(
             over = excess(state.held_bytes, machine.capacity_bytes)
             for u in range(machine.unit_node.size):
                 state.running[0, u] = state.device[machine.unit_node[u]]
-            bound = Bound(machine.launch_s, state.tree[1], worth_s(diary, changes, i, over))
+            bound = Bound(machine.launch_s, state.tree[1], cutoff_s(trace, changes, i, over))
             value_s = np.inf  # nobody asks for more of what exceeds the bound
             if not bound.other_s > bound.most_s and (
                 not whole.launching or count(whole.counter, state.running, state.counts, bound)
             ):
                 value_s = launched_s(bound, state.counts[0])
-        if not judged(diary, changes, i, value_s, over, state.device) and target >= 0:
+        if not record_move(trace, changes, i, value_s, over, state.device) and target >= 0:
             for x in range(first, changes.ptr[i + 1]):
                 put(machine, state, changes.node[x], state.before[x - first])
             renew_tensors(machine, state, changes, i)
@@ -200,11 +200,11 @@ def local_search(
 
 @inlined
 def put(machine: SequentialMachine, state: SequentialState, j: int, device: int) -> None:
-    """Put node j on a device; its tensors are to be renewed."""
+    """Put node j on a device; its tensors are to be update_leaf."""
     state.held_bytes[state.device[j]] -= machine.weight_bytes[j]
     state.held_bytes[device] += machine.weight_bytes[j]
     state.device[j] = device
-    renewed(state.tree, j, machine.op_s[j, device])
+    update_leaf(state.tree, j, machine.op_s[j, device])
 
 
 @inner
@@ -218,4 +218,4 @@ def renew_tensors(machine: SequentialMachine, state: SequentialState, changes: C
             tensor = machine.touch[y]
             if state.stamp[tensor] < state.stamp[t]:
                 state.stamp[tensor] = state.stamp[t]
-                renewed(state.tree, k + tensor, crossing(machine, state, tensor)[0])
+                update_leaf(state.tree, k + tensor, crossing(machine, state, tensor)[0])

@@ -20,7 +20,7 @@ from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.sequential import cuts, kernels
 from runtime.simulators.sequential.merging import CONSTANT, of_type
 from runtime.simulators.sequential.subgraphs import Cutter
-from runtime.simulators.shared.local_search import changes_of, diary_of, local_search_of
+from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 
 INTERRUPTED = MeasurementFailed("timeout", "The time ended while sub-graphs were counted.")
@@ -73,7 +73,7 @@ class SequentialEvaluator:
         self._cutter = Cutter.of(subject.graph, self._node)
         self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
         launching = bool(np.any(costs.launch_s > 0))
-        self._whole = kernels.Whole(self._machine, self._cutter.counter(subject.topology.p), launching)
+        self._whole = kernels.MachineWithCounter(self._machine, self._cutter.counter(subject.topology.p), launching)
 
     def _machine_of(self, tensors: Tensors) -> kernels.SequentialMachine:
         ptr, touched = tensors.by_node(len(self._nodes.names))
@@ -110,11 +110,11 @@ class SequentialEvaluator:
 
     def interrupt(self) -> None:
         """End what another thread has this simulator do; see the Protocol `Interruptible`."""
-        self._whole.counter.desk.stop[0] = 1
+        self._whole.counter.workspace.stop[0] = 1
 
     def resume(self) -> None:
         """Let it work again."""
-        self._whole.counter.desk.stop[0] = 0
+        self._whole.counter.workspace.stop[0] = 0
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost, device int32 [b, k]; priorities mean nothing."""
@@ -144,12 +144,12 @@ class SequentialEvaluator:
         """Return where moves lead from a placement; see the Protocol."""
         self._nodes.check([start])
         ordered = start.priority is not None
-        state, diary = kernels.blank(self._machine), diary_of(moves, start)
+        state, trace = kernels.blank(self._machine), new_trace(moves, start)
         if self._whole.launching:
-            self._count(diary.best[None], state.counts)
+            self._count(trace.best[None], state.counts)
         started = state.counts[0, 0] >= 0
-        kernels.local_search(self._whole, state, diary, changes_of(moves), owned(allowed), limit, ordered)
-        local_search = local_search_of(start, moves, diary, state.device)
+        kernels.local_search(self._whole, state, trace, changes_of(moves), owned(allowed), limit, ordered)
+        local_search = local_search_of(start, moves, trace, state.device)
         self.evaluations += local_search.evaluations
         if not started:  # interrupted while its sub-graphs were counted
             return replace(local_search, end_s=math.inf, best_s=math.inf)

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, components
 from runtime.simulators.sequential import cuts
-from runtime.simulators.sequential.breaking import TO_RESULT, piece_of
+from runtime.simulators.sequential.breaking import TO_RESULT, component_graph_of
 from runtime.simulators.sequential.merging import CONSTANT, RESULT, merged, of_type
 from runtime.simulators.sequential.parts import room_of
 
@@ -75,22 +75,22 @@ class Cutter:
         code = np.random.default_rng(0).integers(1, 2**64, (self.member.size, p), np.uint64)
         memo = cuts.Memo(code, np.zeros(REMEMBERED, np.uint64), np.zeros((REMEMBERED, p), np.int64))
         units = self.member.size
-        desk = cuts.Desk(
+        workspace = cuts.Workspace(
             facts=np.zeros((cuts.AT + 1, self.graph.n + 1), np.int32),
             parts=np.zeros((cuts.PARTS + 1, p), np.int64),
             keys=np.zeros(units, np.uint64),
             room=room_of(units, self.model.links.shape[1]),
-            piece=piece_of(self.graph.n, self.graph.m),
+            piece=component_graph_of(self.graph.n, self.graph.m),
             boundary=np.zeros(self.graph.m, bool),
             stop=np.zeros(1, np.int64),
         )
-        return cuts.Counter(self.model, desk, memo)
+        return cuts.Counter(self.model, workspace, memo)
 
     def split(self, device: Int32) -> Grouping:
         """Return the sub-graphs of one placement, device int32 [n]; see `split`."""
         every, p = merged(self.graph, self.unit, supplies=False), int(device.max(initial=0)) + 1
-        counter = self.counter(p)  # a new one remembers no knot, and so breaks them all
-        boundary = counter.desk.boundary
+        counter = self.counter(p)  # a new one remembers no component, and so breaks them all
+        boundary = counter.workspace.boundary
         producer, consumer = self.graph.edges
         boundary[:] = (device[producer] != device[consumer]) & (every.edges[TO_RESULT] == 0)
         counter = counter._replace(model=self.model._replace(few=every, each=every))

@@ -15,7 +15,7 @@ from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.shared.compiled import inlined, inner, kernel
 from runtime.simulators.shared.simulated import owned
 
-NOW, BEST = 0, 1  # places in Diary.value_s
+NOW, BEST = 0, 1  # places in SearchTrace.value_s
 
 
 class Changes(NamedTuple):
@@ -32,7 +32,7 @@ class Changes(NamedTuple):
     bounded: bool
 
 
-class Diary(NamedTuple):
+class SearchTrace(NamedTuple):
     """What a local search notes down.
 
     tried, taken: bool [r]. move_s: float64 [r], nan where not tried. value_s: float64 [2], seconds of the placement as
@@ -64,24 +64,24 @@ def changes_of(moves: Moves) -> Changes:
     )
 
 
-def local_search_of(start: Placement, moves: Moves, diary: Diary, end: Int64) -> LocalSearch:
+def local_search_of(start: Placement, moves: Moves, trace: SearchTrace, end: Int64) -> LocalSearch:
     """Return the local search that a kernel noted down, which ended with the devices int64 [k]; priorities are added
     here.
     """
     return LocalSearch(
-        diary.tried,
-        diary.move_s,
-        diary.taken,
-        Placement.made(end.astype(np.int32), start.devices, shifted(start.priority, moves, diary.taken)),
-        float(diary.value_s[NOW]) if diary.over_bytes[0] == 0 else math.inf,
-        Placement.made(diary.best, start.devices, shifted(start.priority, moves, _before_best(diary))),
-        float(diary.value_s[BEST]),
+        trace.tried,
+        trace.move_s,
+        trace.taken,
+        Placement.made(end.astype(np.int32), start.devices, shifted(start.priority, moves, trace.taken)),
+        float(trace.value_s[NOW]) if trace.over_bytes[0] == 0 else math.inf,
+        Placement.made(trace.best, start.devices, shifted(start.priority, moves, _before_best(trace))),
+        float(trace.value_s[BEST]),
     )
 
 
-def _before_best(diary: Diary) -> Bool:
+def _before_best(trace: SearchTrace) -> Bool:
     """Return bool [r], the moves that led to the best placement."""
-    moves, best_move = diary.taken.copy(), int(diary.best_move[0])
+    moves, best_move = trace.taken.copy(), int(trace.best_move[0])
     moves[best_move + 1 :] = False
     if best_move >= 0:
         moves[best_move] = True
@@ -99,10 +99,10 @@ def shifted(priority: Float64 | None, moves: Moves, done: Bool) -> Float64 | Non
     return moved
 
 
-def diary_of(moves: Moves, start: Placement) -> Diary:
-    """Return an empty diary; the kernel begins it with `begun`."""
+def new_trace(moves: Moves, start: Placement) -> SearchTrace:
+    """Return an empty trace; the kernel begins it with `initialise_trace`."""
     r = moves.r
-    return Diary(
+    return SearchTrace(
         np.zeros(r, bool),
         np.zeros(r, bool),
         np.full(r, np.nan),
@@ -119,11 +119,11 @@ def tree_of(n: int) -> Float64:
 
 
 @inner
-def begun(diary: Diary, value_s: float, over_bytes: int) -> None:
+def initialise_trace(trace: SearchTrace, value_s: float, over_bytes: int) -> None:
     """Note what the start costs."""
-    diary.value_s[NOW] = value_s
-    diary.value_s[BEST] = value_s if over_bytes == 0 else np.inf
-    diary.over_bytes[0] = over_bytes
+    trace.value_s[NOW] = value_s
+    trace.value_s[BEST] = value_s if over_bytes == 0 else np.inf
+    trace.over_bytes[0] = over_bytes
 
 
 @inner
@@ -160,35 +160,35 @@ def acceptable(
 
 
 @inner
-def worth_s(diary: Diary, changes: Changes, i: int, over_bytes: int) -> float:
+def cutoff_s(trace: SearchTrace, changes: Changes, i: int, over_bytes: int) -> float:
     """Return the seconds beyond which nobody asks what move i costs: it is not taken and makes no best placement.
 
     They are inf where that cannot be told, and -inf where no time would do; over_bytes: after the move.
     """
     if not changes.bounded:
         return np.inf
-    if over_bytes != diary.over_bytes[0]:
-        hopeless = changes.price_s_per_byte == np.inf and over_bytes > diary.over_bytes[0]
+    if over_bytes != trace.over_bytes[0]:
+        hopeless = changes.price_s_per_byte == np.inf and over_bytes > trace.over_bytes[0]
         return -np.inf if hopeless else np.inf
-    least_s = float(diary.value_s[NOW] + changes.threshold_s[i])
-    return least_s if over_bytes > 0 else max(least_s, float(diary.value_s[BEST]))
+    least_s = float(trace.value_s[NOW] + changes.threshold_s[i])
+    return least_s if over_bytes > 0 else max(least_s, float(trace.value_s[BEST]))
 
 
 @inner
-def judged(diary: Diary, changes: Changes, i: int, value_s: float, over_bytes: int, device: Int64) -> bool:
+def record_move(trace: SearchTrace, changes: Changes, i: int, value_s: float, over_bytes: int, device: Int64) -> bool:
     """Note what move i would cost, remember the placement if it is the best, and return whether the move is taken."""
-    diary.tried[i] = True
-    diary.move_s[i] = value_s if over_bytes == 0 else np.inf
-    if diary.move_s[i] < diary.value_s[BEST]:
-        diary.value_s[BEST] = value_s
-        diary.best_move[0] = i
+    trace.tried[i] = True
+    trace.move_s[i] = value_s if over_bytes == 0 else np.inf
+    if trace.move_s[i] < trace.value_s[BEST]:
+        trace.value_s[BEST] = value_s
+        trace.best_move[0] = i
         for j in range(device.size):
-            diary.best[j] = device[j]
+            trace.best[j] = device[j]
     threshold_s, price_s = changes.threshold_s[i], changes.price_s_per_byte
-    if acceptable(diary.value_s[NOW], float(diary.over_bytes[0]), value_s, float(over_bytes), threshold_s, price_s):
-        diary.taken[i] = True
-        diary.value_s[NOW] = value_s
-        diary.over_bytes[0] = over_bytes
+    if acceptable(trace.value_s[NOW], float(trace.over_bytes[0]), value_s, float(over_bytes), threshold_s, price_s):
+        trace.taken[i] = True
+        trace.value_s[NOW] = value_s
+        trace.over_bytes[0] = over_bytes
         return True
     return False
 
@@ -205,7 +205,7 @@ def summed(tree: Float64) -> None:
 
 
 @kernel
-def renewed(tree: Float64, i: int, term: float) -> None:
+def update_leaf(tree: Float64, i: int, term: float) -> None:
     """Set leaf i and add up what lies above it."""
     x = tree.size // 2 + i
     if tree[x] == term:

@@ -32,7 +32,7 @@ class CallSets(NamedTuple):
     pay_s: Float64
 
 
-class Decided(NamedTuple):
+class CallMembership(NamedTuple):
     """What is known of a call.
 
     inside, outside: bool [n], the operations that belong to it, and those that do not. before, behind: bool [n], what
@@ -59,7 +59,7 @@ def _with_part(sets: CallSets, chosen: Bool, waiting: Int64, count: int, i: int)
 
 
 @inner
-def _entered(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
+def _entered(sets: CallSets, path: Int64, i: int, j: int, decided: CallMembership) -> None:
     """Let a call that meets a path from i on meet it up to j as well.
 
     What lies on a path between two operations of a call belongs to it, and so does all of a part of which something
@@ -84,7 +84,7 @@ def _entered(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> N
 
 
 @inner
-def _left_out(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
+def _left_out(sets: CallSets, path: Int64, i: int, j: int, decided: CallMembership) -> None:
     """Note what does not belong to a call that meets a path from i to j, whose inside is known.
 
     What leads to the operation ahead of i, or follows that behind j, and all of its part; what does not belong to the
@@ -112,14 +112,14 @@ def _left_out(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> 
 
 
 @inner
-def _blank(decided: Decided) -> None:
+def _blank(decided: CallMembership) -> None:
     decided.inside.fill(False)
     decided.before.fill(False)
     decided.behind.fill(False)
 
 
 @compiled
-def decide(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> None:
+def decide(sets: CallSets, path: Int64, i: int, j: int, decided: CallMembership) -> None:
     """Note which operations belong to a call that meets a path, int64 [l], from i to j, and which do not."""
     _blank(decided)
     _entered(sets, path, i, j, decided)
@@ -127,7 +127,7 @@ def decide(sets: CallSets, path: Int64, i: int, j: int, decided: Decided) -> Non
 
 
 @compiled
-def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, decided: Decided) -> None:
+def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, decided: CallMembership) -> None:
     """Fill in float64 [l], what surely belongs to a call that meets a path from i to each j; inf where none can.
 
     Operations, and nets of which something surely belongs to it and something does not. decided: scratch.
@@ -149,7 +149,7 @@ def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, decided: Dec
 
 
 @inner
-def _torn(decided: Decided) -> bool:
+def _torn(decided: CallMembership) -> bool:
     """Return whether something both belongs to the call and does not."""
     torn = False
     for x in range(decided.inside.size):
@@ -158,7 +158,7 @@ def _torn(decided: Decided) -> bool:
 
 
 @inner
-def _surely_paid_s(sets: CallSets, decided: Decided) -> float:
+def _surely_paid_s(sets: CallSets, decided: CallMembership) -> float:
     total_s = 0.0
     for net in range(sets.pay_s.size):
         inside = outside = False

@@ -76,7 +76,7 @@ class CallTimes(NamedTuple):
             tick_s,
         )
 
-    def stand_ins(self) -> list[int]:
+    def representative_devices(self) -> list[int]:
         """Return the device that stands for each: the first of those CPUs that run everything alike."""
         room, allowed = self.units.room_bytes, self.units.allowed
         stand_in = list(range(room.size))
@@ -91,8 +91,8 @@ class CallTimes(NamedTuple):
         """Return float64 [k, p], what units take on every device; inf where they may not go, or need not."""
         ticks = np.zeros(self.units.allowed.shape, np.int64)
         np.add.at(ticks, self.units.grouping.group, self.op_ticks)
-        stand_ins = np.array(self.stand_ins())
-        needed = np.arange(stand_ins.size) == stand_ins
+        representative_devices = np.array(self.representative_devices())
+        needed = np.arange(representative_devices.size) == representative_devices
         return np.where(self.units.allowed & needed, ticks * self.tick_s, math.inf)
 
 
@@ -167,7 +167,7 @@ class CallProgram:
         if device is not None and priority is not None:
             turn[times.part.group] = np.clip(priority, 0, calls - 1).astype(np.int64)
         if device is not None:
-            device = np.array(times.stand_ins(), np.int32)[device]
+            device = np.array(times.representative_devices(), np.int32)[device]
         self.division = Division(units, unit_s, device, order, alike)
         self.model = self.division.model
         if self.division.device is not None:

@@ -25,7 +25,7 @@ from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import breadth_first
 from policy.place.base.groups import Units
 from policy.place.exact.calls.latency_bound import leads_to
-from policy.place.exact.calls.series import SeriesProgram, Staged
+from policy.place.exact.calls.series import SeriesPlacement, SeriesProgram
 from policy.place.exact.shared.elements import leaves_folded
 from policy.place.exact.shared.stages import Ideals, all_ideals
 
@@ -76,7 +76,7 @@ class FlowGame:
         order, _ = breadth_first(row_ptr(elements.edges[0], elements.k), elements.edges[1])
         return cls(program, ideals, order.astype(np.int64))
 
-    def longest(self, staged: Staged) -> tuple[float, Flow]:
+    def longest(self, staged: SeriesPlacement) -> tuple[float, Flow]:
         """Return (what the path that takes longest under an answer takes, that path)."""
         elements = self.program.stages.elements
         k, edges = elements.k, elements.edges
@@ -99,11 +99,11 @@ class FlowGame:
             flow.share[at] = 1.0
         return length_s, flow
 
-    def begun(self) -> Flow:
+    def first_path(self) -> Flow:
         """Return the path that takes longest if everything runs where it is fastest."""
         elements = self.program.stages.elements
         least_s = elements.charges.work_s.min(axis=1)
-        return self.longest(Staged(np.arange(elements.k), least_s, np.zeros(elements.k, np.int32), 0.0))[1]
+        return self.longest(SeriesPlacement(np.arange(elements.k), least_s, np.zeros(elements.k, np.int32), 0.0))[1]
 
 
 def game_of(problem: Problem, goes_on: Callable[[], bool]) -> FlowGame | None:
@@ -122,13 +122,13 @@ def _no_games(problem: Problem) -> list[FlowGame | None]:
     return []
 
 
-def rounds_of(game: FlowGame, goes_on: Callable[[], bool]) -> Iterator[tuple[float, Staged]]:
+def rounds_of(game: FlowGame, goes_on: Callable[[], bool]) -> Iterator[tuple[float, SeriesPlacement]]:
     """Yield (seconds that no placement falls below, the answer to the flow so far), round after round.
 
     Ends where the answer takes no longer than the bound, where the bound rises no more, and where there is no answer.
     goes_on: asked before each round, and within it.
     """
-    flow, bound_s, risen = game.begun(), 0.0, 0
+    flow, bound_s, risen = game.first_path(), 0.0, 0
     for number in range(1, ROUNDS + 1):
         staged = game.program.least_sum(game.ideals, goes_on, (flow.share, flow.edge)) if goes_on() else None
         if staged is None:

@@ -24,7 +24,7 @@ from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import longest
 from policy.place.base.groups import Units
-from policy.place.exact.calls.call_kernels import CallSets, Decided, decide, surely_s
+from policy.place.exact.calls.call_kernels import CallMembership, CallSets, decide, surely_s
 from policy.place.exact.shared.cpsat_models import whole_nets
 from policy.place.exact.shared.flow import Arcs
 from policy.place.exact.shared.paths import BoundInputs
@@ -113,7 +113,7 @@ class PathCalls:
     path: Int64
     least_s: Float64
     exact: Bool
-    decided: Decided
+    decided: CallMembership
 
     @classmethod
     def of(cls, inputs: CallInputs, path: Int64, goes_on: Callable[[], bool]) -> PathCalls:
@@ -124,7 +124,7 @@ class PathCalls:
         """
         n = inputs.parts.n
         flags = [np.zeros(n, bool) for _ in range(4)]
-        decided = Decided(flags[0], flags[1], flags[2], flags[3], np.zeros(n, np.int64))
+        decided = CallMembership(flags[0], flags[1], flags[2], flags[3], np.zeros(n, np.int64))
         exact, least_s = np.zeros((path.size, path.size), bool), np.zeros((path.size, path.size))
         for i in range(path.size):
             if not goes_on():
@@ -157,7 +157,7 @@ class PathCalls:
         arcs.add(stays, goes, sets.pay_s[net])
         return least_s + arcs.solve()[1]
 
-    def begun_s(self) -> Float64:
+    def prefix_least_s(self) -> Float64:
         """Return float64 [slots + 1, l + 1], the least time of the first operations of the path by so many calls."""
         inputs, size = self.inputs, self.path.size
         least_s = np.full((inputs.slots + 1, size + 1), math.inf)
@@ -169,13 +169,13 @@ class PathCalls:
             least_s[1:, j + 1] = np.minimum(least_s[1:, j + 1], called_s)
         return least_s
 
-    def cheapest(self, begun_s: Float64) -> list[tuple[int, int]]:
+    def cheapest(self, prefix_least_s: Float64) -> list[tuple[int, int]]:
         """Return the calls of the cheapest way along the path."""
-        used, at = int(begun_s[:, -1].argmin()), self.path.size
+        used, at = int(prefix_least_s[:, -1].argmin()), self.path.size
         calls: list[tuple[int, int]] = []
         while at > 0:
-            called_s = begun_s[used - 1, :at] + self.least_s[:at, at - 1] if used else np.full(1, math.inf)
-            if called_s.min() <= begun_s[used, at]:
+            called_s = prefix_least_s[used - 1, :at] + self.least_s[:at, at - 1] if used else np.full(1, math.inf)
+            if called_s.min() <= prefix_least_s[used, at]:
                 first = int(called_s.argmin())
                 calls.append((first, at - 1))
                 at, used = first, used - 1
@@ -186,11 +186,11 @@ class PathCalls:
     def refined_s(self, until: float) -> float:
         """Return the bound, with minimum cuts for the calls of the cheapest way, again and again until `until`."""
         while True:
-            begun_s = self.begun_s()
-            value_s = float(begun_s[:, -1].min())
+            prefix_least_s = self.prefix_least_s()
+            value_s = float(prefix_least_s[:, -1].min())
             if not math.isfinite(value_s):
                 return value_s
-            rough = [call for call in self.cheapest(begun_s) if not self.exact[call]]
+            rough = [call for call in self.cheapest(prefix_least_s) if not self.exact[call]]
             if not rough or time.monotonic() >= until:
                 return value_s
             for call in rough:

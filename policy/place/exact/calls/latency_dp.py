@@ -15,7 +15,7 @@ from pipeline.core.params import param
 from pipeline.core.problem import Problem
 from policy.place.base.search import Method, Search
 from policy.place.exact.calls.flow_bound import game_of, rounds_of
-from policy.place.exact.calls.series import SeriesProgram, Staged
+from policy.place.exact.calls.series import SeriesPlacement, SeriesProgram
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.proofs import is_finest, prove_bound
 from policy.place.exact.shared.stages import all_ideals, order_of, prefixes_of
@@ -69,7 +69,7 @@ class LatencyDp(Method):
         search.evaluate([program.placement(known[0].device)])
         self._play(search)
 
-    def _least_sum(self, search: Search, program: SeriesProgram) -> Staged | None:
+    def _least_sum(self, search: Search, program: SeriesProgram) -> SeriesPlacement | None:
         """Return the stages of the least sum; None if time or memory is short, or there are none."""
         ideals = all_ideals(program.stages, self.memory_mb * MB, lambda: search.left_s > 0)
         if ideals is None and search.left_s > 0:
@@ -108,6 +108,6 @@ class LatencyDp(Method):
                 search.prove(bound_s * (1 - SAFETY), "flow of paths")
 
 
-def _nothing_known(problem: Problem) -> list[Staged]:
+def _nothing_known(problem: Problem) -> list[SeriesPlacement]:
     """Return where the stages of the least sum are noted once they are known: a search may be called again."""
     return []

@@ -17,7 +17,7 @@ from policy.place.exact.shared.elements import Elements
 from policy.place.exact.shared.stages import NO_LIMIT_S, PAIRS, Ideals, Replication, StageProgram, difference
 
 
-class Staged(NamedTuple):
+class SeriesPlacement(NamedTuple):
     """Elements in stages.
 
     block: int64 [k], equal for elements of one call; those on CPUs have blocks of their own. block_s: float64 [k], what
@@ -57,7 +57,7 @@ class SeriesProgram:
 
     def least_sum(
         self, ideals: Ideals, goes_on: Callable[[], bool], flow: tuple[Float64, Float64] | None = None
-    ) -> Staged | None:
+    ) -> SeriesPlacement | None:
         """Return the stages of least sum; None if there are none.
 
         goes_on: asked now and then; without it the answer is None. flow: see `Series`, if only what a
@@ -80,7 +80,7 @@ class SeriesProgram:
         at, state = ideals.size - 1, choices.full
         if value_s[at, state] >= NO_LIMIT_S:
             return None
-        staged = Staged(
+        staged = SeriesPlacement(
             np.arange(elements.k), np.zeros(elements.k), np.zeros(elements.k, np.int32), float(value_s[at, state])
         )
         free = [list(kind) for kind in elements.kinds]

@@ -103,7 +103,7 @@ class ScheduleProgram:
         if len(running) > self.p:
             self.model.add_cumulative(running, [1] * len(running), self.p)
 
-    def _apart(self, i: int, j: int) -> Any:
+    def _differ_in_device(self, i: int, j: int) -> Any:
         """Return the literal that is true if operations i and j are on different devices."""
         here, there = self.at(i), self.at(j)
         apart = self.division.literal(None if here is None else here != there)
@@ -120,7 +120,7 @@ class ScheduleProgram:
         delay = tensor.own_ticks + tensor.late_ticks
         for r in tensor.readers:
             least = min((int(delay[route]) for route in self._routes()), default=0)
-            model.add(self.start[r] >= self.end(u) + least * self._apart(u, r))
+            model.add(self.start[r] >= self.end(u) + least * self._differ_in_device(u, r))
             for s, d in self._routes() if not tensor.even else ():
                 model.add(self.start[r] >= self.end(u) + int(delay[s, d])).only_enforce_if(self.on(u, s), self.on(r, d))
 
@@ -147,7 +147,7 @@ class ScheduleProgram:
             self.out[s].append(model.new_optional_interval_var(begin, takes + gap, free, busy, ""))
         model.add(self.length >= free).only_enforce_if(sent)
         for r in tensor.readers:
-            apart = self._apart(u, r)
+            apart = self._differ_in_device(u, r)
             model.add_implication(apart, sent)
             model.add(self.start[r] >= self.end(u) + tensor.least_ticks * apart)
             model.add(self.start[r] >= begin + takes + tensor.least_late).only_enforce_if(apart)
@@ -160,7 +160,7 @@ class ScheduleProgram:
         """Send a tensor to each device that reads it; devices send, and receive, one at a time."""
         u, model = tensor.maker, self.model
         for r in tensor.readers:
-            model.add(self.start[r] >= self.end(u) + tensor.least_ticks * self._apart(u, r))
+            model.add(self.start[r] >= self.end(u) + tensor.least_ticks * self._differ_in_device(u, r))
         for d in range(self.p):
             begun = None if self.draft is None else self.draft.sent.get((k, d), -1)
             comes = self.division.literal(None if begun is None else begun >= 0)

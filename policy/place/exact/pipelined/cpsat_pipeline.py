@@ -20,17 +20,17 @@ from policy.place.exact.shared.cpsat_models import (
     in_ticks,
     whole_nets,
 )
-from policy.place.exact.shared.elements import Charges, charges_of, kinds_of, merged, never_apart
+from policy.place.exact.shared.elements import Charges, charges_of, inseparable_grouping, kinds_of, merged
 
 TICKS = 2**20  # of the largest load that is of interest; of many more the solver proves less
 FINE_TICKS = 2**30
 SMALL = 200  # variables that say where pieces are, up to which ticks are fine
-CROWDED = 0.8  # share of the load that a crowd must make up to be worth a name
+CROWDED = 0.8  # share of the load that a pigeonhole must make up to be worth a name
 MOST_COUNTED = 24  # pieces of a set that one device may hold
 ROUNDING = 1e-9  # the share by which sums in another order may differ
 
 
-class Crowd(NamedTuple):
+class Pigeonhole(NamedTuple):
     """Pieces of which one of some devices that are alike holds so many: `device`, for their names mean nothing."""
 
     device: int
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
     """What a program of loads places: units, of which some are one.
 
     units: the pieces. of_unit: which piece each unit before belongs to. charges: per kind; kind: int32 [p], of each
-    device. device: int32 [k], the placement to start from, or None. crowd: see there; None where it tells little.
+    device. device: int32 [k], the placement to start from, or None. pigeonhole: see there; None where it tells little.
     alike: devices that can change places still.
     """
 
@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
     charges: Charges
     kind: Int32
     device: Int32 | None
-    crowd: Crowd | None
+    pigeonhole: Pigeonhole | None
     alike: Alike
 
     @classmethod
@@ -61,7 +61,7 @@ class Pieces(NamedTuple):
         charges, together = charges_of(problem, units, kinds), Grouping.identity(units.k)
         if device is not None and math.isfinite(value_s):
             counts = tuple(len(kind) for kind in kinds)
-            together = never_apart(charges, counts, value_s * (1 + ROUNDING))
+            together = inseparable_grouping(charges, counts, value_s * (1 + ROUNDING))
             charges = merged(charges, together)
         kind = np.empty(problem.topology.p, np.int32)
         for q, members in enumerate(kinds):
@@ -69,11 +69,13 @@ class Pieces(NamedTuple):
         whole = Units.of_grouping(problem, units.grouping.then(together))
         device = None if device is None else _of_pieces(device, together)
         alike = alike_devices(problem, whole, charges.work_s[:, kind])
-        crowd = _crowd(charges.work_s[:, kind], alike, value_s)
-        if crowd is not None:
-            alike = [known for known in ([d for d in one if d != crowd.device] for one in alike) if len(known) > 1]
-            device = None if device is None else _first_crowded(device, crowd, kinds[kind[crowd.device]])
-        return cls(whole, together, charges, kind, device, crowd, alike)
+        pigeonhole = _pigeonhole_of(charges.work_s[:, kind], alike, value_s)
+        if pigeonhole is not None:
+            alike = [known for known in ([d for d in one if d != pigeonhole.device] for one in alike) if len(known) > 1]
+            device = (
+                None if device is None else _with_pigeonhole_first(device, pigeonhole, kinds[kind[pigeonhole.device]])
+            )
+        return cls(whole, together, charges, kind, device, pigeonhole, alike)
 
     @property
     def members(self) -> list[list[int]]:
@@ -88,13 +90,13 @@ class Pieces(NamedTuple):
         return self.charges.work_s[:, self.kind]
 
 
-def _crowd(unit_s: Float64, alike: Alike, value_s: float) -> Crowd | None:
+def _pigeonhole_of(unit_s: Float64, alike: Alike, value_s: float) -> Pigeonhole | None:
     """Return which pieces one of the devices alike has many of, if that is most of the load `value_s`.
 
     Of m n + 1 pieces that only m devices alike may have, one of these has n + 1; the smallest of these pieces bound the
     load.
     """
-    best, crowd = CROWDED * value_s, None
+    best, pigeonhole = CROWDED * value_s, None
     for known in alike if math.isfinite(value_s) else []:
         others = np.setdiff1d(np.arange(unit_s.shape[1]), known)
         work_s = unit_s[:, known[0]]
@@ -104,16 +106,16 @@ def _crowd(unit_s: Float64, alike: Alike, value_s: float) -> Crowd | None:
             members = largest_first[: (least - 1) * len(known) + 1]
             load_s = float(work_s[members[-least:]].sum())
             if load_s > best:
-                best, crowd = load_s, Crowd(known[0], members.tolist(), least)
-    return crowd
+                best, pigeonhole = load_s, Pigeonhole(known[0], members.tolist(), least)
+    return pigeonhole
 
 
-def _first_crowded(device: Int32, crowd: Crowd, alike: tuple[int, ...]) -> Int32:
-    """Return a placement int32 [k] with two devices alike changed so that the one of the crowd holds enough of it."""
-    held = np.bincount(device[crowd.members], minlength=max(alike) + 1)
+def _with_pigeonhole_first(device: Int32, pigeonhole: Pigeonhole, alike: tuple[int, ...]) -> Int32:
+    """Return a placement int32 [k] with two devices alike swapped so that the one of the pigeonhole holds enough."""
+    held = np.bincount(device[pigeonhole.members], minlength=max(alike) + 1)
     other = max(alike, key=lambda d: int(held[d]))
     name = np.arange(max(int(device.max()), max(alike)) + 1)
-    name[[crowd.device, other]] = other, crowd.device
+    name[[pigeonhole.device, other]] = other, pigeonhole.device
     return name[device].astype(np.int32)
 
 
@@ -188,8 +190,10 @@ def pipelined(
     for d in range(p if math.isfinite(value_s) else 0):
         for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
             division.model.add(sum(division.x[g][d] for g in members) <= count)
-    if pieces.crowd is not None:
-        division.model.add(sum(division.x[g][pieces.crowd.device] for g in pieces.crowd.members) >= pieces.crowd.least)
+    if pieces.pigeonhole is not None:
+        division.model.add(
+            sum(division.x[g][pieces.pigeonhole.device] for g in pieces.pigeonhole.members) >= pieces.pigeonhole.least
+        )
     if convex:
         _convex(problem, pieces, division)
     division.model.minimize(most)

@@ -83,9 +83,9 @@ def solve_loads(
     for d in np.flatnonzero(room < UNLIMITED).tolist():
         held = [(g * p + d, float(b) / float(room[d])) for g, b in enumerate(pieces.units.held_bytes.tolist()) if b]
         rows.add(held, 0.0, 1.0)
-    if pieces.crowd is not None:
-        crowd = [(g * p + pieces.crowd.device, 1.0) for g in pieces.crowd.members]
-        rows.add(crowd, float(pieces.crowd.least), np.inf)
+    if pieces.pigeonhole is not None:
+        pigeonhole = [(g * p + pieces.pigeonhole.device, 1.0) for g in pieces.pigeonhole.members]
+        rows.add(pigeonhole, float(pieces.pigeonhole.least), np.inf)
     if convex:
         _add_convexity(rows, problem, pieces, free)
     upper = np.ones(free[0])

@@ -23,7 +23,7 @@ from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.cpsat_models import ConstraintProgram
 from policy.place.exact.shared.objectives import Hint, objective_of
 from policy.place.exact.shared.proofs import lower_bound, one_to_one, timeline_of
-from policy.place.local.room import make_room
+from policy.place.local.room import repair_memory
 
 REFUTING = 0.7  # share of the effort that goes into refuting that there is anything better
 EASY = 100  # variables up to which the whole program is solved as quickly
@@ -73,7 +73,7 @@ class CpSat(Method):
             search.evaluate([units.placement(units.repaired(first))])
         if search.best is None:  # the program counts weights alone, not what a simulator adds to them
             with search.limited(search.author, seconds=ROOM * search.left_s):
-                make_room(search, seed=seed)
+                repair_memory(search, seed=seed)
         objective.begin(search, seed=seed)
         timeline = timeline_of(search)
         same = timeline is not None and len(timeline.names) == problem.graph.n
@@ -208,7 +208,7 @@ def _callback(solver: Any, ask: _Asking) -> Any:
     """
     from ortools.sat.python import cp_model
 
-    class Told(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    class SolutionCallback(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.solutions = 0
@@ -218,11 +218,11 @@ def _callback(solver: Any, ask: _Asking) -> Any:
             if not ask(self.value, self.objective_value) and self.solutions > 1:
                 self.stop_search()
 
-    told = Told()
+    callback = SolutionCallback()
 
     def bounded(_: float) -> None:
-        if told.solutions > 1 and ask.search.done:
+        if callback.solutions > 1 and ask.search.done:
             solver.stop_search()
 
     solver.best_bound_callback = bounded
-    return told
+    return callback

@@ -15,7 +15,7 @@ from policy.place.exact.shared.bound_kernels import Neighbours
 ROOM = 16  # operations that wait to be looked at, for each that is looked at
 
 
-class Looks(NamedTuple):
+class Scratch(NamedTuple):
     """What is looked at for one operation v; scratch.
 
     heap: operations that wait to be looked at. met: int64 [2, n]: v where an operation waits, and where it was looked
@@ -30,7 +30,7 @@ class Looks(NamedTuple):
 
 
 @compiled
-def starts_together(order: Int32, into: Neighbours, least_s: Float64, floor_s: Float64, most: int) -> Float64:
+def joint_starts(order: Int32, into: Neighbours, least_s: Float64, floor_s: Float64, most: int) -> Float64:
     """Return float64 [n], before when no operation can start, on any device.
 
     For any set of operations that lead to v: either all of them are on the device of v, which does one after the other
@@ -47,20 +47,22 @@ def starts_together(order: Int32, into: Neighbours, least_s: Float64, floor_s: F
     n = least_s.size
     start_s = floor_s.copy()
     ptr, producer, _ = into
-    looks = Looks(new_heap(ROOM * most + 1), np.full((2, n), -1, np.int64), np.zeros((3, n)), np.empty((2, most + 1)))
+    scratch = Scratch(
+        new_heap(ROOM * most + 1), np.full((2, n), -1, np.int64), np.zeros((3, n)), np.empty((2, most + 1))
+    )
     for v in order:
         for e in range(ptr[v], ptr[v + 1]):
             start_s[v] = max(start_s[v], start_s[producer[e]] + least_s[producer[e]])
         if most > 0 and ptr[v + 1] > ptr[v]:
-            start_s[v] = _together(v, into, least_s, start_s, looks)
+            start_s[v] = _joint_start(v, into, least_s, start_s, scratch)
     return start_s
 
 
 @allocating
-def _together(v: int, into: Neighbours, least_s: Float64, start_s: Float64, looks: Looks) -> float:
+def _joint_start(v: int, into: Neighbours, least_s: Float64, start_s: Float64, scratch: Scratch) -> float:
     """Return before when operation v cannot start, at least what is known."""
     ptr, producer, sent_s = into
-    heap, met, way_s, held = looks
+    heap, met, way_s, held = scratch
     heap.size[0] = 0
     best_s, count, u, between_s, least_sent_s = start_s[v], 0, v, 0.0, math.inf
     while True:

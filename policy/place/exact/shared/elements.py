@@ -193,7 +193,7 @@ def merged(charges: Charges, together: Grouping) -> Charges:
     return net_charges(work_s, held, charges.room_bytes, nets)
 
 
-def never_apart(charges: Charges, counts: tuple[int, ...], value_s: float) -> Grouping:
+def inseparable_grouping(charges: Charges, counts: tuple[int, ...], value_s: float) -> Grouping:
     """Return the grouping of elements that no placement faster than `value_s` parts.
 
     Two elements on different devices make each of these pay for all nets that hold both. Sums over several nets, and

@@ -15,7 +15,7 @@ ENDLESS = 2**52
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Inner:
+class AuxiliaryNodes:
     """Which units the further nodes of a cut stand for: pairs of a further node and a unit."""
 
     middle: Int64
@@ -54,7 +54,7 @@ class Arcs:
         self.heads.append(head[counts])
         self.capacity_s.append(seconds[counts])
 
-    def gather(self, net: Int64, owner: Int64, unit: Int32, t: int) -> tuple[Int64, Inner]:
+    def gather(self, net: Int64, owner: Int64, unit: Int32, t: int) -> tuple[Int64, AuxiliaryNodes]:
         """Return (a node that stands for all readers of each net, and which units those nodes must be colocated with).
 
         net: int64, of t. owner, unit: the net and the unit of each reader. A single reader stands for itself.
@@ -67,9 +67,9 @@ class Arcs:
         first = np.zeros(t, np.int64)
         first[owner[::-1]] = unit[::-1]
         inner = np.flatnonzero(middle[owner] >= 0)
-        return np.where(middle[net] >= 0, middle[net], first[net]), Inner(middle[owner[inner]], unit[inner])
+        return np.where(middle[net] >= 0, middle[net], first[net]), AuxiliaryNodes(middle[owner[inner]], unit[inner])
 
-    def colocate(self, inner: Inner, *, outwards: bool) -> None:
+    def colocate(self, inner: AuxiliaryNodes, *, outwards: bool) -> None:
         """Let each further node stay only if all its units do (outwards), or make it stay if one of them does."""
         endless = np.full(inner.unit.size, math.inf)
         tail, head = (inner.middle, inner.unit) if outwards else (inner.unit, inner.middle)

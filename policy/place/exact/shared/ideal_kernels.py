@@ -34,7 +34,7 @@ class Listing(NamedTuple):
     counts: Int64
 
     @classmethod
-    def begun(cls, k: int) -> Listing:
+    def empty(cls, k: int) -> Listing:
         """Return the listing of the empty ideal of k elements."""
         words, hashes = np.zeros((ROOM, max(1, -(-k // 64))), np.int64), np.zeros(ROOM, np.int64)
         above, below, taken = (np.empty(4 * ROOM, np.int32) for _ in range(3))

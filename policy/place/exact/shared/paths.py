@@ -23,7 +23,7 @@ from policy.place.exact.shared.bound_kernels import (
     path_starts,
     through_cut,
 )
-from policy.place.exact.shared.delay_kernels import starts_together
+from policy.place.exact.shared.delay_kernels import joint_starts
 from policy.place.exact.shared.relaxation import load_bound
 
 TOGETHER = 32  # operations that are looked at on the device of what they lead to
@@ -128,8 +128,8 @@ class Paths:
         most: operations on one device that are looked at together.
         """
         unit, least_s, back = work.unit.copy(), work.op_s.min(axis=1), self.order[::-1].copy()
-        head_s = starts_together(self.order, self.waits, least_s, head_s, most)
-        tail_s = starts_together(back, self.follows, least_s, tail_s, most)
+        head_s = joint_starts(self.order, self.waits, least_s, head_s, most)
+        tail_s = joint_starts(back, self.follows, least_s, tail_s, most)
         start_s = path_starts(self.order, self.into, work.op_s, unit, self.per_byte_s, self.latency_s, head_s)
         # What must follow is what must precede in the graph turned round.
         turned = (np.ascontiguousarray(self.per_byte_s.T), np.ascontiguousarray(self.latency_s.T))

@@ -241,7 +241,7 @@ def all_ideals(program: StageProgram, memory_bytes: int, goes_on: Callable[[], b
     for a, b in elements.edges.T.tolist():
         need[b, a >> 6] |= one << np.int64(a & 63)
     key = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, k)  # how they are hashed, nothing else
-    listing, many = Listing.begun(k), WORDS // max(1, k * words) + 1
+    listing, many = Listing.empty(k), WORDS // max(1, k * words) + 1
     while not listing.complete:
         if not goes_on():
             return None

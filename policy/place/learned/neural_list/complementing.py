@@ -13,7 +13,7 @@ from pipeline.core.arrays import Float64
 from policy.place.learned.neural_list.list_policy import LINEAR, ListPolicy
 from policy.place.learned.neural_list.planning import Plan, rule_plans, scored
 from policy.place.learned.neural_list.sampling import ways_of
-from policy.place.learned.neural_list.training import RISK, ListLesson
+from policy.place.learned.neural_list.training import RISK, ListTrainingCase
 
 Say = Callable[[str], None]
 
@@ -90,7 +90,7 @@ class Table:
     weight: Float64
 
     @classmethod
-    def of(cls, lessons: Sequence[ListLesson], candidates: Sequence[ListPolicy]) -> Table:
+    def of(cls, lessons: Sequence[ListTrainingCase], candidates: Sequence[ListPolicy]) -> Table:
         """Return the table of candidates."""
         rows = [_row(lesson, candidates) for lesson in lessons]
         families = [lesson.family for lesson in lessons]
@@ -113,7 +113,7 @@ class Table:
         return members
 
 
-def _row(lesson: ListLesson, candidates: Sequence[ListPolicy]) -> tuple[Float64, Float64]:
+def _row(lesson: ListTrainingCase, candidates: Sequence[ListPolicy]) -> tuple[Float64, Float64]:
     """Return what the plans of rules and of each candidate are expected to take at best, and their losses."""
     ways, context = ways_of(lesson.instances), lesson.instance.context
     found = [_best(rule_plans(lesson.instances))]
@@ -129,7 +129,11 @@ def _best(plans: Sequence[Plan]) -> Plan:
 
 
 def complemented(
-    team: Team, course: Complementing, lessons: Sequence[ListLesson], held_out: Sequence[ListLesson], say: Say
+    team: Team,
+    course: Complementing,
+    lessons: Sequence[ListTrainingCase],
+    held_out: Sequence[ListTrainingCase],
+    say: Say,
 ) -> Team:
     """Return the team one round later; draws depend on the seed and the round alone."""
     rng = np.random.default_rng([course.seed, team.round])

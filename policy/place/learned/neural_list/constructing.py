@@ -18,7 +18,7 @@ from pipeline.shared.compiled import allocating, compiled, inlined
 from pipeline.shared.heaps import Heap, pop, push
 from policy.place.base.search import Look, unhurried
 from policy.place.lists.listing import (
-    Partial,
+    PartialSchedule,
     arrival,
     begin,
     new_schedule,
@@ -26,7 +26,7 @@ from policy.place.lists.listing import (
     reads,
     settle_rest,
     span,
-    steps_between_looks,
+    steps_between_checks,
     usable,
 )
 from policy.place.lists.work import ScheduleInputs
@@ -82,7 +82,7 @@ FIGURES = len(DEVICE_FIGURES)
 READY, START, FINISH, COST, RECEIVED, LOCAL, USABLE = range(7)  # columns of what is computed of a device first
 
 
-class Scene(NamedTuple):
+class StaticFeatures(NamedTuple):
     """What scores know before anything is placed.
 
     urgency: float64 [n], b-level over the greatest. key: float64 [n, STATIC], figures of operations. away_s: float64
@@ -113,7 +113,7 @@ class Scores(NamedTuple):
     noise: Float64
 
 
-class Script(NamedTuple):
+class Decisions(NamedTuple):
     """Decisions given beforehand, and what is written down of all decisions.
 
     device: int64 [n], where an operation must go; -1, or [0], leaves it open. figure: float64 [n, p, FIGURES] or
@@ -155,7 +155,7 @@ def _scaled(seconds: float, unit_s: float) -> float:
 
 
 @allocating
-def _look(work: ScheduleInputs, schedule: Partial, state: State, i: int) -> None:
+def _look(work: ScheduleInputs, schedule: PartialSchedule, state: State, i: int) -> None:
     """Compute of all devices when operation i could run there, and what it would have to be sent."""
     edges, nowhere, p = reads(work, schedule, i), np.empty((0, state.load_s.size)), state.load_s.size
     g, raw, all_bytes, latest_s = work.group[i], state.raw, 0.0, -1.0
@@ -197,7 +197,7 @@ def _least(raw: Float64, column: int) -> float:
 
 
 @inlined
-def _mean_fill(work: ScheduleInputs, schedule: Partial) -> float:
+def _mean_fill(work: ScheduleInputs, schedule: PartialSchedule) -> float:
     """Return the mean share of memory taken, over devices whose memory is known."""
     taken, count = 0.0, 0
     for d in range(work.room.size):
@@ -209,27 +209,33 @@ def _mean_fill(work: ScheduleInputs, schedule: Partial) -> float:
 
 @inlined
 def _describe_times(
-    work: ScheduleInputs, schedule: Partial, scene: Scene, state: State, i: int, crowd: float, figure: Float64
+    work: ScheduleInputs,
+    schedule: PartialSchedule,
+    static: StaticFeatures,
+    state: State,
+    i: int,
+    crowd: float,
+    figure: Float64,
 ) -> None:
     """Write the figures of operation i on all usable devices that come from times, [p, FIGURES].
 
     crowd: the share of ready operations among these and the devices.
     """
-    raw, unit_s, urgent, p = state.raw, scene.unit_s, scene.urgency[i], state.load_s.size
+    raw, unit_s, urgent, p = state.raw, static.unit_s, static.urgency[i], state.load_s.size
     finish_s, ready_s, cost_s = _least(raw, FINISH), _least(raw, READY), _least(raw, COST)
     received_s, free_s, away_s, load_s = _least(raw, RECEIVED), math.inf, math.inf, 0.0
     for d in range(p):
         load_s += state.load_s[d] / p
         if raw[d, USABLE] > 0.0:
             free_s = min(free_s, schedule.lanes.free_s[d])
-            away_s = min(away_s, scene.away_s[i, d])
+            away_s = min(away_s, static.away_s[i, d])
     for d in range(p):
         if raw[d, USABLE] == 0.0:
             continue
         row = figure[d]
         row[0] = _scaled(raw[d, FINISH] - finish_s, unit_s)
         row[1] = row[0] * urgent
-        row[2] = (raw[d, FINISH] - finish_s) / scene.bound_s
+        row[2] = (raw[d, FINISH] - finish_s) / static.bound_s
         row[3] = _scaled(raw[d, READY] - ready_s, unit_s)
         row[4] = _scaled(schedule.lanes.free_s[d] - free_s, unit_s)
         row[5] = raw[d, START]  # becomes relative when all pairs are known
@@ -237,16 +243,16 @@ def _describe_times(
         row[7] = _scaled(raw[d, RECEIVED] - received_s, unit_s)
         row[8] = row[7] * urgent
         row[10] = _scaled(state.load_s[d] - load_s, unit_s)
-        row[11] = (state.load_s[d] - load_s) / scene.share_s
+        row[11] = (state.load_s[d] - load_s) / static.share_s
         row[12] = row[11] * urgent
         row[17] = _scaled(max(0.0, raw[d, START] - schedule.lanes.free_s[d]), unit_s)
-        row[20] = _scaled(scene.away_s[i, d] - away_s, unit_s)
+        row[20] = _scaled(static.away_s[i, d] - away_s, unit_s)
         row[21] = 1.0 if state.last[d] < 0 else 0.0
         row[22], row[23] = row[0] * crowd, row[7] * crowd
 
 
 @inlined
-def _describe_company(work: ScheduleInputs, schedule: Partial, state: State, i: int, figure: Float64) -> None:
+def _describe_company(work: ScheduleInputs, schedule: PartialSchedule, state: State, i: int, figure: Float64) -> None:
     """Write the figures that come from where producers, readers and siblings are, and from memory."""
     p, latest, homes = state.load_s.size, state.latest[0], schedule.homes
     for d in range(p):
@@ -288,27 +294,27 @@ def _describe_company(work: ScheduleInputs, schedule: Partial, state: State, i: 
 
 @inlined
 def _describe_plan(
-    work: ScheduleInputs, schedule: Partial, scene: Scene, state: State, i: int, figure: Float64
+    work: ScheduleInputs, schedule: PartialSchedule, static: StaticFeatures, state: State, i: int, figure: Float64
 ) -> None:
     """Write the figures that come from the schedule before, zeros without one."""
     homes, urgent, outputs = schedule.homes, -1, 0.0
     for d in range(state.load_s.size):
         figure[d, 24], figure[d, 25], figure[d, 26] = 0.0, 0.0, 0.0
-    if scene.before.size == 0:
+    if static.before.size == 0:
         return
-    if scene.before[i] >= 0:
-        figure[scene.before[i], 24] = 1.0
+    if static.before[i] >= 0:
+        figure[static.before[i], 24] = 1.0
     for e in range(work.out_ptr[i], work.out_ptr[i + 1]):
         j = work.out_node[e]
         outputs += work.out_bytes[e]
-        if homes.device[work.group[j]] < 0 and scene.before[j] >= 0:
-            figure[scene.before[j], 25] += work.out_bytes[e]
-            if urgent < 0 or scene.urgency[j] > scene.urgency[urgent]:
+        if homes.device[work.group[j]] < 0 and static.before[j] >= 0:
+            figure[static.before[j], 25] += work.out_bytes[e]
+            if urgent < 0 or static.urgency[j] > static.urgency[urgent]:
                 urgent = j
     for d in range(state.load_s.size):
         figure[d, 25] /= max(outputs, 1e-300)
     if urgent >= 0:
-        figure[scene.before[urgent], 26] = 1.0
+        figure[static.before[urgent], 26] = 1.0
 
 
 @inlined
@@ -321,16 +327,18 @@ def _score(scores: Scores, row: Float64) -> float:
 
 
 @inlined
-def _key(work: ScheduleInputs, schedule: Partial, scene: Scene, scores: Scores, i: int, before: int) -> float:
+def _key(
+    work: ScheduleInputs, schedule: PartialSchedule, static: StaticFeatures, scores: Scores, i: int, before: int
+) -> float:
     """Return the key of an operation that has become ready, after `before` others were placed."""
-    key = scene.tie[i]
-    for f in range(scene.key.shape[1]):
-        key += scores.key[f] * scene.key[i, f]
+    key = static.tie[i]
+    for f in range(static.key.shape[1]):
+        key += scores.key[f] * static.key[i, f]
     made_s = 0.0
     for e in range(work.in_ptr[i], work.in_ptr[i + 1]):
         made_s = max(made_s, schedule.finish_s[work.in_node[e]])
-    at = scene.key.shape[1]
-    key += scores.key[at] * before / work.order.size + scores.key[at + 1] * made_s / scene.bound_s
+    at = static.key.shape[1]
+    key += scores.key[at] * before / work.order.size + scores.key[at + 1] * made_s / static.bound_s
     return float(key)
 
 
@@ -349,12 +357,14 @@ def _relative_starts(figure: Float64, count: int, unit_s: float) -> None:
 
 
 @inlined
-def _choose(scores: Scores, script: Script, figure: Float64, node: Int64, key: Float64, count: int) -> tuple[int, int]:
+def _choose(
+    scores: Scores, decisions: Decisions, figure: Float64, node: Int64, key: Float64, count: int
+) -> tuple[int, int]:
     """Return which of `count` operations goes to which device: the greatest sum of key and score."""
     chosen, device, most = 0, -1, -math.inf
     for c in range(count):
         i = node[c]
-        given = script.device[i] if script.device.size else -1
+        given = decisions.device[i] if decisions.device.size else -1
         for d in range(figure.shape[1]):
             if math.isnan(figure[c, d, 0]):
                 continue
@@ -380,8 +390,14 @@ def _note(work: ScheduleInputs, state: State, i: int, d: int) -> None:
 
 
 def constructed(
-    work: ScheduleInputs, scene: Scene, scores: Scores, script: Script, *, width: int = 1, look: Look = unhurried
-) -> Partial:
+    work: ScheduleInputs,
+    static: StaticFeatures,
+    scores: Scores,
+    decisions: Decisions,
+    *,
+    width: int = 1,
+    look: Look = unhurried,
+) -> PartialSchedule:
     """Return the schedule that takes the ready operation of greatest key and puts it on the device of greatest score.
 
     width: so many ready operations of the greatest keys are compared as pairs with all devices, by key plus score.
@@ -400,8 +416,8 @@ def constructed(
         np.zeros(2, np.int64),
     )
     while True:
-        state.placed[1] += steps_between_looks(work)
-        if _construct(work, schedule, scene, scores, script, state, width):
+        state.placed[1] += steps_between_checks(work)
+        if _construct(work, schedule, static, scores, decisions, state, width):
             return schedule
         look()
 
@@ -409,21 +425,21 @@ def constructed(
 @compiled
 def _construct(
     work: ScheduleInputs,
-    schedule: Partial,
-    scene: Scene,
+    schedule: PartialSchedule,
+    static: StaticFeatures,
     scores: Scores,
-    script: Script,
+    decisions: Decisions,
     state: State,
     width: int,
 ) -> bool:
     """Schedule operations as `constructed` says until so many are placed; return whether these are all."""
     n, p = work.op_s.shape
     heap, placed = state.heap, state.placed[0]
-    given = width == 1 and script.device.size > 0 and script.figure.shape[0] == 0  # nobody looks at figures
+    given = width == 1 and decisions.device.size > 0 and decisions.figure.shape[0] == 0  # nobody looks at figures
     figure, node, key = np.empty((width, p, FIGURES)), np.empty(width, np.int64), np.empty(width)
     for i in range(n if placed == 0 else 0):
         if work.counts[i] and schedule.waiting[i] == 0:
-            push(heap, -_key(work, schedule, scene, scores, i, placed), i)
+            push(heap, -_key(work, schedule, static, scores, i, placed), i)
     while heap.size[0] > 0:
         if placed == state.placed[1]:
             state.placed[0] = placed
@@ -433,20 +449,20 @@ def _construct(
             key[c] = -heap.key[0]
             node[c] = pop(heap)
             figure[c] = math.nan
-            if given and script.device[node[c]] >= 0:
+            if given and decisions.device[node[c]] >= 0:
                 continue
             _look(work, schedule, state, node[c])
             _describe_company(work, schedule, state, node[c], figure[c])
-            _describe_plan(work, schedule, scene, state, node[c], figure[c])
-            _describe_times(work, schedule, scene, state, node[c], crowd, figure[c])
-        c, d = 0, script.device[node[0]] if given else -1
+            _describe_plan(work, schedule, static, state, node[c], figure[c])
+            _describe_times(work, schedule, static, state, node[c], crowd, figure[c])
+        c, d = 0, decisions.device[node[0]] if given else -1
         if d < 0:
-            _relative_starts(figure, count, scene.unit_s)
-            c, d = _choose(scores, script, figure, node, key, count)
+            _relative_starts(figure, count, static.unit_s)
+            c, d = _choose(scores, decisions, figure, node, key, count)
         i = node[c]
-        if script.figure.shape[0]:
-            script.figure[i] = figure[c]
-        script.order[placed] = i
+        if decisions.figure.shape[0]:
+            decisions.figure[i] = figure[c]
+        decisions.order[placed] = i
         put(work, schedule, i, d)
         _note(work, state, i, d)
         _keep_others(heap, node, key, count, c)
@@ -455,7 +471,7 @@ def _construct(
             j = work.out_node[e]
             schedule.waiting[j] -= 1
             if schedule.waiting[j] == 0:
-                push(heap, -_key(work, schedule, scene, scores, j, placed), j)
+                push(heap, -_key(work, schedule, static, scores, j, placed), j)
     settle_rest(schedule.homes)
     return True
 

@@ -9,10 +9,17 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import Grouping
 from policy.place.base.search import Look, Search, unhurried
-from policy.place.learned.neural_list.constructing import FIGURES, KEY_FIGURES, Scene, Scores, Script, constructed
+from policy.place.learned.neural_list.constructing import (
+    FIGURES,
+    KEY_FIGURES,
+    Decisions,
+    Scores,
+    StaticFeatures,
+    constructed,
+)
 from policy.place.learned.neural_list.static_features import context_of, scene_after, scene_of
 from policy.place.lists.baechi import fused, memory_demand
-from policy.place.lists.listing import Partial
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.work import ScheduleInputs, work_of
 from policy.place.local.room import tight
 
@@ -29,7 +36,7 @@ class ListInstance:
     """A problem as the constructor sees it: its work, and what scores know of it; look: called while it schedules."""
 
     work: ScheduleInputs
-    scene: Scene
+    static: StaticFeatures
     context: Float64
     look: Look = unhurried
 
@@ -42,18 +49,18 @@ class ListInstance:
         """Return the instance of the same problem with other groups; what scores know of operations stays."""
         return replace(self, work=work_on(search, grouping))
 
-    def schedule(self, scores: Scores, *, width: int = 1, before: Int64 | None = None) -> Partial:
+    def schedule(self, scores: Scores, *, width: int = 1, before: Int64 | None = None) -> PartialSchedule:
         """Return the schedule that scores lead to; before: int64 [n], devices of a schedule before, which they see."""
         n, p = self.work.op_s.shape
-        scene = self.scene if before is None else scene_after(self.work, self.scene, before)
-        script = Script(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
-        return constructed(self.work, scene, scores, script, width=width, look=self.look)
+        static = self.static if before is None else scene_after(self.work, self.static, before)
+        decisions = Decisions(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        return constructed(self.work, static, scores, decisions, width=width, look=self.look)
 
     def replayed_s(self, device: Int64) -> float:
         """Return when all ends if operations, on devices int64 [n], run in the order in which they become ready."""
         n, p = self.work.op_s.shape
-        script = Script(device, np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
-        schedule = constructed(self.work, self.scene, READY_FIRST, script, look=self.look)
+        decisions = Decisions(device, np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        schedule = constructed(self.work, self.static, READY_FIRST, decisions, look=self.look)
         return float(schedule.finish_s.max(initial=0.0))
 
 

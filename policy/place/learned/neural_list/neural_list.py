@@ -19,7 +19,7 @@ from policy.place.learned.neural_list.planning import CELLS, Parents, Plan, plan
 from policy.place.learned.neural_list.sampling import Noise, asked
 from policy.place.lists.submit import submit
 from policy.place.local.anneal import Anneal
-from policy.place.local.room import make_room
+from policy.place.local.room import repair_memory
 
 ORIGINS = ("learned", "untrained", "uniform")
 PASSES = 4  # schedules without noise that are asked about at most
@@ -96,7 +96,7 @@ class NeuralList(Method):
         if self.improve and not search.done:
             Anneal().run(search, seed=seed)
         elif search.best is None:
-            make_room(search, seed=seed)
+            repair_memory(search, seed=seed)
 
     @property
     def noise(self) -> Noise:

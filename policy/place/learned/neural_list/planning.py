@@ -16,7 +16,7 @@ from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.list_policy import ListPolicy
 from policy.place.learned.neural_list.sampling import BEST, FOLLOWED, SWEEPS, ListDraft, Noise, Sample, ways_of
 from policy.place.lists.etf import earliest_first, no_favourites, static_level
-from policy.place.lists.listing import Partial, list_schedule
+from policy.place.lists.listing import PartialSchedule, list_schedule
 from policy.place.lists.work import ScheduleInputs, upward
 
 CELLS = 80_000  # operations times devices that are planned for, of all plans together, before a first question
@@ -51,7 +51,7 @@ class Plan:
         return math.sqrt(self.draft.planned_s * self.replayed_s)
 
     @property
-    def schedule(self) -> Partial:
+    def schedule(self) -> PartialSchedule:
         """Return the schedule."""
         return self.draft.schedule
 
@@ -139,15 +139,15 @@ def rule_plans(instances: Sequence[ListInstance]) -> list[Plan]:
     return [_ruled(instance, rule) for rule in RULES for instance in instances]
 
 
-def _ruled(instance: ListInstance, rule: Callable[[ScheduleInputs, Look], Partial]) -> Plan:
+def _ruled(instance: ListInstance, rule: Callable[[ScheduleInputs, Look], PartialSchedule]) -> Plan:
     return Plan.of(ListDraft(instance, rule(instance.work, instance.look)), None, 1)
 
 
-def _critical_path(work: ScheduleInputs, look: Look) -> Partial:
+def _critical_path(work: ScheduleInputs, look: Look) -> PartialSchedule:
     return list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False, look)
 
 
-def _etf(work: ScheduleInputs, look: Look) -> Partial:
+def _etf(work: ScheduleInputs, look: Look) -> PartialSchedule:
     return earliest_first(work, static_level(work), no_favourites(work), look)
 
 

@@ -15,7 +15,7 @@ from policy.place.base.search import Search
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.list_policy import LEAST, ListPolicy
-from policy.place.lists.listing import Partial
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.submit import fitted
 
 SWEEPS = 3  # schedules one after another in one way without noise, each of which sees the one before
@@ -106,7 +106,7 @@ class ListDraft:
     """A schedule that nobody was asked about yet."""
 
     instance: ListInstance
-    schedule: Partial
+    schedule: PartialSchedule
 
     @property
     def planned_s(self) -> float:
@@ -148,7 +148,7 @@ def swept(instance: ListInstance, scores: Scores, *, width: int, sweeps: int) ->
     return min(made, key=lambda draft: draft.planned_s)
 
 
-def asked(search: Search, instance: ListInstance, schedule: Partial) -> float:
+def asked(search: Search, instance: ListInstance, schedule: PartialSchedule) -> float:
     """Return the seconds of a schedule's placement, with its order where placements have one.
 
     inf where it does not fit, or where the budget has ended while it was made.
@@ -161,7 +161,7 @@ def asked(search: Search, instance: ListInstance, schedule: Partial) -> float:
     return float(np.nan_to_num(value_s, nan=np.inf, posinf=np.inf))
 
 
-def _placement(problem: Problem, device: Int32, schedule: Partial) -> Placement:
+def _placement(problem: Problem, device: Int32, schedule: PartialSchedule) -> Placement:
     """Return a schedule as a placement, with the order of its starts where placements have orders."""
     if not problem.ordered:
         return Placement(device, problem.topology.names)

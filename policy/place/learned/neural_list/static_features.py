@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.graphs import longest
-from policy.place.learned.neural_list.constructing import KEY_FIGURES, Scene
+from policy.place.learned.neural_list.constructing import KEY_FIGURES, StaticFeatures
 from policy.place.lists.work import ScheduleInputs, downward, upward
 
 TIE = 1e-6  # what tells apart operations of equal key counts, beside figures of about 1
@@ -22,7 +22,7 @@ CONTEXT = (
 )
 
 
-def scene_of(work: ScheduleInputs) -> Scene:
+def scene_of(work: ScheduleInputs) -> StaticFeatures:
     """Return what scores know of a problem's work."""
     counted = work.mean_s[work.counts]
     unit_s = _positive(float(counted[counted > 0].mean()) if np.any(counted > 0) else 0.0)
@@ -47,28 +47,28 @@ def scene_of(work: ScheduleInputs) -> Scene:
         ],
         axis=1,
     )
-    return Scene(
+    return StaticFeatures(
         urgency=_over_greatest(up_s),
         key=np.column_stack([key, np.zeros(work.order.size)]),
         away_s=_away_s(work),
         unit_s=unit_s,
         bound_s=bound_s,
         share_s=share_s,
-        tie=TIE * _told_apart(work, key),
+        tie=TIE * _tie_breakers(work, key),
         before=np.zeros(0, np.int64),
     )
 
 
-def scene_after(work: ScheduleInputs, scene: Scene, device: Int64) -> Scene:
+def scene_after(work: ScheduleInputs, static: StaticFeatures, device: Int64) -> StaticFeatures:
     """Return what scores know when a schedule has put every operation on a device, int64 [n]."""
     source, target = np.repeat(device, np.diff(work.out_ptr)), device[work.out_node]
     sent_s = np.where(
         source == target, 0.0, work.latency_s[source, target] + work.out_bytes * work.per_byte_s[source, target]
     )
     level_s = longest(work.order, work.out_ptr, work.out_node, sent_s, work.op_s[np.arange(device.size), device])
-    key = scene.key.copy()
+    key = static.key.copy()
     key[:, LEVEL] = _over_greatest(level_s)
-    return scene._replace(key=key, before=device)
+    return static._replace(key=key, before=device)
 
 
 def context_of(work: ScheduleInputs) -> Float64:
@@ -122,7 +122,7 @@ def _away_s(work: ScheduleInputs) -> Float64:
     return away_s
 
 
-def _told_apart(work: ScheduleInputs, key: Float64) -> Float64:
+def _tie_breakers(work: ScheduleInputs, key: Float64) -> Float64:
     """Return float64 [n] in about [-1, 1], equal only where operations and their surroundings are much alike.
 
     It follows from figures alone, not from indices, so that operations may be numbered in any way.

@@ -16,7 +16,7 @@ from policy.place.base.search import Search
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import LINEAR, LINEAR_NAMES, OF_PLAN, ListPolicy
 from policy.place.learned.neural_list.sampling import SWEEPS, WIDTH, swept
-from policy.place.lists.listing import Partial
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.submit import fitted
 from policy.place.lists.work import ScheduleInputs
 
@@ -34,7 +34,7 @@ COOL = 0.15  # share of the way from the old deviations to those of the best dra
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ListLesson:
+class ListTrainingCase:
     """A problem to learn from, with what counts as good.
 
     family: of graphs, by which grades are balanced and held out. instances: as `list_instances` says.
@@ -50,7 +50,7 @@ class ListLesson:
     single_s: float
 
     @classmethod
-    def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> ListLesson:
+    def of(cls, family: str, problem: Problem, simulator: Simulator, *, reference_s: float) -> ListTrainingCase:
         """Return the lesson of a problem."""
         search = Search(problem, simulator, Budget(1 + problem.topology.p), lambda _: None)
         return cls(family, problem, list_instances(search), simulator, reference_s, search.best_s)
@@ -68,7 +68,7 @@ class ListLesson:
         """
         return self.losses_of([(self.instance.work, self._planned(policy, sweeps)) for policy in policies])
 
-    def losses_of(self, made: Sequence[tuple[ScheduleInputs, Partial]]) -> Float64:
+    def losses_of(self, made: Sequence[tuple[ScheduleInputs, PartialSchedule]]) -> Float64:
         """Return float64 [len(made)], the same of schedules, each of some work."""
         devices = [fitted(self.problem, work, schedule.homes.device) for work, schedule in made]
         found = self.simulator.simulate(np.stack(devices))
@@ -80,7 +80,7 @@ class ListLesson:
         losses: Float64 = found_logs + SPARE * (logs - found_logs)
         return losses
 
-    def _planned(self, policy: ListPolicy, sweeps: int) -> Partial:
+    def _planned(self, policy: ListPolicy, sweeps: int) -> PartialSchedule:
         scores, widths = policy.scores(self.instance.context), (1,) if sweeps == 1 else (1, WIDTH)
         made = [swept(self.instance, scores, width=width, sweeps=sweeps) for width in widths]
         return min(made, key=lambda draft: draft.planned_s).schedule
@@ -112,7 +112,7 @@ class CrossEntropy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stand:
+class TrainingState:
     """Where training stands: the distribution of weights, and the best mean so far by what is held out.
 
     mean, deviation, best: float64 [LINEAR]. log: one record per look at what is held out.
@@ -126,7 +126,7 @@ class Stand:
     log: tuple[Mapping[str, Any], ...] = field(default=())
 
     @classmethod
-    def first(cls) -> Stand:
+    def first(cls) -> TrainingState:
         """Return the beginning: earliest finish first, operations by b-level, as in HEFT."""
         mean = np.zeros(LINEAR)
         mean[LINEAR_NAMES.index("device.finish.always")] = -1.0
@@ -134,13 +134,13 @@ class Stand:
         return cls(0, mean, np.where(OF_PLAN, 0.0, np.where(ALWAYS_COUNT, ALWAYS, ELSEWHERE)), mean, math.inf)
 
     @classmethod
-    def after(cls, policy: ListPolicy) -> Stand:
+    def after(cls, policy: ListPolicy) -> TrainingState:
         """Return the beginning at a policy whose weights stay, but for those of the schedule before."""
         deviation = np.where(OF_PLAN, np.where(ALWAYS_COUNT, SEEN, SEEN * ELSEWHERE / ALWAYS), 0.0)
         return cls(0, policy.linear, deviation, policy.linear, math.inf)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stand as JSON values, weights by name."""
+        """Return the state as JSON values, weights by name."""
         arrays = {
             name: dict(zip(LINEAR_NAMES, getattr(self, name).tolist(), strict=True))
             for name in ("mean", "deviation", "best")
@@ -149,8 +149,8 @@ class Stand:
         return {"generation": self.generation, "best_loss": best_loss, "log": list(self.log), **arrays}
 
     @classmethod
-    def of_json(cls, document: Mapping[str, Any]) -> Stand:
-        """Return the stand of such a document.
+    def of_json(cls, document: Mapping[str, Any]) -> TrainingState:
+        """Return the state of such a document.
 
         Raises:
             KeyError: it lacks something, or is of other figures.
@@ -162,60 +162,67 @@ class Stand:
         return cls(int(document["generation"]), best_loss=loss, log=tuple(document["log"]), **arrays)
 
 
-def trained(stand: Stand, course: CrossEntropy, lessons: Sequence[ListLesson], held_out: Sequence[ListLesson]) -> Stand:
-    """Return the stand one generation later.
+def trained(
+    state: TrainingState,
+    course: CrossEntropy,
+    lessons: Sequence[ListTrainingCase],
+    held_out: Sequence[ListTrainingCase],
+) -> TrainingState:
+    """Return the state one generation later.
 
     Draws depend on the seed and the generation alone, so that training goes on after a break as it would have. Weights
     without a deviation stay as they are.
     """
-    rng = np.random.default_rng([course.seed, stand.generation])
-    learned = stand.deviation > 0
-    moving = learned & (ALWAYS_COUNT | (stand.generation >= course.alone))
+    rng = np.random.default_rng([course.seed, state.generation])
+    learned = state.deviation > 0
+    moving = learned & (ALWAYS_COUNT | (state.generation >= course.alone))
     drawn = np.zeros((course.population, LINEAR))
     drawn[:, learned] = rng.standard_normal((course.population, int(learned.sum())))
-    draws = stand.mean + moving * stand.deviation * drawn
-    draws[0] = stand.mean
+    draws = state.mean + moving * state.deviation * drawn
+    draws[0] = state.mean
     policies = [ListPolicy.of_vector(draw) for draw in draws]
     batch = _batch(lessons, course.batch, rng)
     losses = np.stack([lesson.losses(policies, sweeps=course.sweeps) for lesson in batch])  # [batch, population]
     training_loss = float(losses[:, 0].mean())
-    if course.sweeps > 1 and stand.generation == 0:  # what is known already counts as well
-        stand = _checked(stand, held_out, training_loss, sweeps=course.sweeps)
+    if course.sweeps > 1 and state.generation == 0:  # what is known already counts as well
+        state = _checked(state, held_out, training_loss, sweeps=course.sweeps)
     regret = losses + RISK * np.maximum(losses, 0.0)
     grade = np.clip(regret - regret[:, :1], -CLIP, CLIP).mean(axis=0)
     best = draws[np.argsort(grade, kind="stable")[: course.elite]]
     weight = np.log(course.elite + 0.5) - np.log(np.arange(1, course.elite + 1))
     weight /= weight.sum()
-    mean = np.where(learned, stand.mean + STEP * (weight @ best - stand.mean), stand.mean)
-    spread = np.sqrt(weight @ (best - stand.mean) ** 2)
-    deviation = learned * np.maximum(stand.deviation + moving * COOL * (spread - stand.deviation), FLOOR)
-    later = replace(stand, generation=stand.generation + 1, mean=mean, deviation=deviation)
+    mean = np.where(learned, state.mean + STEP * (weight @ best - state.mean), state.mean)
+    spread = np.sqrt(weight @ (best - state.mean) ** 2)
+    deviation = learned * np.maximum(state.deviation + moving * COOL * (spread - state.deviation), FLOOR)
+    later = replace(state, generation=state.generation + 1, mean=mean, deviation=deviation)
     if later.generation % course.check_every and later.generation < course.generations:
         return later
     return _checked(later, held_out, training_loss, sweeps=course.sweeps)
 
 
-def _checked(stand: Stand, held_out: Sequence[ListLesson], training_loss: float, *, sweeps: int) -> Stand:
-    """Return the stand with a look at what is held out written down; the best mean is kept."""
-    found = grades(ListPolicy.of_vector(stand.mean), held_out, sweeps=sweeps)
+def _checked(
+    state: TrainingState, held_out: Sequence[ListTrainingCase], training_loss: float, *, sweeps: int
+) -> TrainingState:
+    """Return the state with a look at what is held out written down; the best mean is kept."""
+    found = grades(ListPolicy.of_vector(state.mean), held_out, sweeps=sweeps)
     loss = float(np.mean([value + RISK * max(value, 0.0) for value in found.values()]))
     record = {
-        "generation": stand.generation,
+        "generation": state.generation,
         "training": training_loss,
         "held_out": loss,
-        "deviation": float(stand.deviation.mean()),
+        "deviation": float(state.deviation.mean()),
         "families": {family: math.exp(value) for family, value in found.items()},
     }
-    better = loss < stand.best_loss
+    better = loss < state.best_loss
     return replace(
-        stand,
-        log=(*stand.log, record),
-        best=stand.mean if better else stand.best,
-        best_loss=loss if better else stand.best_loss,
+        state,
+        log=(*state.log, record),
+        best=state.mean if better else state.best,
+        best_loss=loss if better else state.best_loss,
     )
 
 
-def grades(policy: ListPolicy, lessons: Sequence[ListLesson], *, sweeps: int = 1) -> dict[str, float]:
+def grades(policy: ListPolicy, lessons: Sequence[ListTrainingCase], *, sweeps: int = 1) -> dict[str, float]:
     """Return the mean logarithm of the ratio to the best rule of thumb, family by family."""
     losses: dict[str, list[float]] = {}
     for lesson in lessons:
@@ -223,13 +230,13 @@ def grades(policy: ListPolicy, lessons: Sequence[ListLesson], *, sweeps: int = 1
     return {family: float(np.mean(values)) for family, values in losses.items()}
 
 
-def _batch(lessons: Sequence[ListLesson], count: int, rng: np.random.Generator) -> list[ListLesson]:
+def _batch(lessons: Sequence[ListTrainingCase], count: int, rng: np.random.Generator) -> list[ListTrainingCase]:
     """Return `count` lessons, of as many families as there are, none of them twice."""
-    by_family: dict[str, list[ListLesson]] = {}
+    by_family: dict[str, list[ListTrainingCase]] = {}
     for i in rng.permutation(len(lessons)).tolist():
         by_family.setdefault(lessons[i].family, []).append(lessons[i])
     families = [list(by_family)[f] for f in rng.permutation(len(by_family)).tolist()]
-    chosen: list[ListLesson] = []
+    chosen: list[ListTrainingCase] = []
     while len(chosen) < min(count, len(lessons)):
         for family in families:
             if by_family[family] and len(chosen) < count:

@@ -12,7 +12,7 @@ from policy.place.published.gdp.gdp import Gdp
 from policy.place.published.gdp.keeping import published
 
 
-def learn_together(placer: Gdp, searches: Sequence[Search], *, seed: int) -> Snapshot:
+def learn_jointly(placer: Gdp, searches: Sequence[Search], *, seed: int) -> Snapshot:
     """Return the policy learned on the problems of searches, each within its own budget.
 
     Every step of the optimiser mixes placements of all graphs, each graph counts alike. What was found for a graph is

@@ -41,7 +41,7 @@ class Gdp(Method):
 
     mode "one" learns until the budget ends, on a policy given if there is one; "zero_shot" draws from a policy that was
     learned on other graphs; "finetune" learns `updates` times at most. GDP-batch, one policy on several graphs, is
-    `learn_together` in `batch.py`. Of more than `nodes` nodes clusters are made first; `found_by` says so.
+    `learn_jointly` in `batch.py`. Of more than `nodes` nodes clusters are made first; `found_by` says so.
 
     Source: Zhou et al., "GDP: Generalized device placement for dataflow graphs", arXiv 1910.01578, 2019. No code was
     published. Deliberate differences and what the paper leaves open: docs/methods/gdp.md.

@@ -40,7 +40,7 @@ class PlacetoHyperparameters:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacetoLesson:
+class PlacetoTrainingCase:
     """What one search's episodes teach: their returns less the baseline, float64 [t, w]."""
 
     process: Process
@@ -98,13 +98,13 @@ class PlacetoTrainer:
         if found and not self.rules.control:
             self.learn([self.credited(at, episodes) for at, episodes in found], share)
 
-    def credited(self, at: int, episodes: Episodes) -> PlacetoLesson:
+    def credited(self, at: int, episodes: Episodes) -> PlacetoTrainingCase:
         """Return episodes with the advantages of their steps; the baseline counts them as well."""
         gain = returns(episodes.cost, self.rules.reward, self.hyper.gamma)
         self.baselines[at].append(gain.mean(axis=1))
-        return PlacetoLesson(self.processes[at], episodes, gain - np.mean(self.baselines[at], axis=0)[:, None])
+        return PlacetoTrainingCase(self.processes[at], episodes, gain - np.mean(self.baselines[at], axis=0)[:, None])
 
-    def learn(self, lessons: Sequence[PlacetoLesson], share: float) -> None:
+    def learn(self, lessons: Sequence[PlacetoTrainingCase], share: float) -> None:
         """Go a step against the gradient, or a few with PPO; share: of the budget that is spent."""
         hyper, ppo = self.hyper, self.hyper.algorithm == "ppo"
         rate = hyper.learning_rate + (hyper.last_learning_rate - hyper.learning_rate) * share
@@ -116,7 +116,7 @@ class PlacetoTrainer:
         for process in self.processes:
             process.search.details.update(entropy=entropy, update=float(self.updates))
 
-    def gradient(self, lessons: Sequence[PlacetoLesson], *, beta: float, clip: float) -> tuple[Float32, float]:
+    def gradient(self, lessons: Sequence[PlacetoTrainingCase], *, beta: float, clip: float) -> tuple[Float32, float]:
         """Return the slopes of the loss, float32 [q], and the mean entropy of a step.
 
             loss = sum over steps of all episodes of  - A log p(a) - beta H(p)
@@ -169,7 +169,7 @@ class PlacetoTrainer:
         self.updates, self.episodes, self.idle = facts["counts"]
 
 
-def _loss(lesson: PlacetoLesson, steps: np.ndarray, *, beta: float, clip: float) -> tuple[Tensor, Tensor]:
+def _loss(lesson: PlacetoTrainingCase, steps: np.ndarray, *, beta: float, clip: float) -> tuple[Tensor, Tensor]:
     """Return the loss of some steps of episodes, and the sum of their entropies."""
     episodes = lesson.episodes
     log_p = lesson.process.scores(steps, episodes.device[steps], episodes.start[steps])  # [c, w, p]

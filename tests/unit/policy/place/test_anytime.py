@@ -18,7 +18,7 @@ from pipeline.core.stages import Candidate, is_interruptible
 from pipeline.registry import build
 from pipeline.testing.simulated import check_deadline, simulator_of, wide_problem
 from policy.place import portfolio as module
-from policy.place.base.parallel import together
+from policy.place.base.parallel import run_parallel
 from policy.place.base.search import BudgetEndedError, Method, Search
 from policy.place.exact.calls.latency_dp import LatencyDp
 from policy.place.exact.calls.series import SeriesProgram
@@ -34,7 +34,7 @@ from policy.place.lists.m_sct import relaxed
 from policy.place.lists.work import upward, work_of
 from policy.place.local.anneal import Anneal, BudgetClock, Cooling, OvertakenError
 from policy.place.local.packings import packings
-from policy.place.local.room import make_room
+from policy.place.local.room import repair_memory
 from policy.place.portfolio import Portfolio
 from tests.small_cases import small_case
 from tests.toys import silent
@@ -66,7 +66,7 @@ def test_a_schedule_made_in_slices_is_the_same_and_ends_when_told_to(
     def schedule(look: Callable[[], None]) -> tuple[list[float], list[int]]:
         if kind == "learned":
             instance = list_instances(search)[0]
-            instance = type(instance)(instance.work, instance.scene, instance.context, look)
+            instance = type(instance)(instance.work, instance.static, instance.context, look)
             made = instance.schedule(shipped()[0].scores(instance.context), width=4)
         elif kind == "etf":
             made = earliest_first(work, static_level(work), no_favourites(work), look)
@@ -204,7 +204,7 @@ def test_lanes_tell_one_another_what_they_find_only_where_time_is_limited() -> N
             fork.adopt()
             known.append(fork.best is not None and fork.best.key() == found.key())
 
-        together(search, [finds, adopts], workers=1)  # the one after the other
+        run_parallel(search, [finds, adopts], workers=1)  # the one after the other
         return known[0]
 
     assert knows(Budget(1000, seconds=60.0))
@@ -233,7 +233,7 @@ def test_making_room_stops_packing_when_its_share_of_the_time_is_over(monkeypatc
 
     monkeypatch.setattr("policy.place.local.room.packings", some)
     search = search_of(problem, budget=Budget(seconds=100.0))
-    make_room(search, seed=0)
+    repair_memory(search, seed=0)
     assert len(asked) == 3  # 0.3 of the time, as nothing fits
 
 

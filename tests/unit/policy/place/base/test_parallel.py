@@ -12,7 +12,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import Moves
 from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
-from policy.place.base.parallel import together
+from policy.place.base.parallel import run_parallel
 from policy.place.base.search import Search
 from policy.place.local.anneal import Anneal
 from tests.toys import ToyEvaluator, silent
@@ -31,7 +31,7 @@ def search_of(problem: Problem, budget: Budget, progress: ProgressHook = silent)
 def annealed(workers: int, progress: ProgressHook = silent) -> Search:
     """Return a search after three walks side by side."""
     search = search_of(wide_problem(), Budget(3000), progress)
-    together(search, [partial(Anneal().run, seed=seed) for seed in range(3)], workers=workers)
+    run_parallel(search, [partial(Anneal().run, seed=seed) for seed in range(3)], workers=workers)
     return search
 
 
@@ -58,7 +58,7 @@ def test_what_parts_found_is_taken_over_in_the_order_of_the_parts(workers: int) 
     def asks(fork: Search, author: str) -> None:
         fork.evaluate([placement], author=author)
 
-    together(search, [partial(asks, author=author) for author in ("first", "second", "third")], workers=workers)
+    run_parallel(search, [partial(asks, author=author) for author in ("first", "second", "third")], workers=workers)
     [found] = [c for c in search.answer().candidates if c.placement.key() == placement.key()]
     assert found.found_by == "first"
 
@@ -67,7 +67,7 @@ def test_what_parts_found_is_taken_over_in_the_order_of_the_parts(workers: int) 
 def test_parts_share_all_evaluations_that_are_left(evaluations: int) -> None:
     search, shares = search_of(wide_problem(), Budget(evaluations)), list[int]()
     left = search.left
-    together(search, [lambda fork: shares.append(fork.left)] * 3, workers=1)
+    run_parallel(search, [lambda fork: shares.append(fork.left)] * 3, workers=1)
     assert sum(shares) == left
     assert max(shares) - min(shares) <= 1
 
@@ -98,7 +98,7 @@ def test_what_the_progress_raises_ends_all_parts() -> None:
 
     search = search_of(wide_problem(), Budget(ENDLESS), tired)
     with pytest.raises(StopError):
-        together(search, [endless, endless], workers=2)
+        run_parallel(search, [endless, endless], workers=2)
     assert threading.active_count() == before
 
 
@@ -108,7 +108,7 @@ def test_what_a_part_raises_ends_the_others_and_reaches_the_caller() -> None:
 
     before = threading.active_count()
     with pytest.raises(StopError, match="test"):
-        together(search_of(wide_problem(), Budget(ENDLESS)), [endless, faulty], workers=2)
+        run_parallel(search_of(wide_problem(), Budget(ENDLESS)), [endless, faulty], workers=2)
     assert threading.active_count() == before
 
 
@@ -117,7 +117,7 @@ def test_with_a_time_limit_the_proof_of_one_part_ends_the_others() -> None:
         fork.prove(fork.best_s, "test")
 
     search = search_of(wide_problem(), Budget(ENDLESS, seconds=3600.0))
-    together(search, [endless, proves], workers=2)
+    run_parallel(search, [endless, proves], workers=2)
     assert search.proven
 
 

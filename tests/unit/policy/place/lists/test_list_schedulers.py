@@ -24,7 +24,7 @@ from pipeline.shared.partition import metis_parts
 from policy.place.base.search import Search
 from policy.place.lists.baechi import fused, memory_demand
 from policy.place.lists.etf import earliest_first, no_favourites, static_level
-from policy.place.lists.listing import GAPS, Partial, list_schedule
+from policy.place.lists.listing import GAPS, PartialSchedule, list_schedule
 from policy.place.lists.m_sct import MSct, paired, relaxed
 from policy.place.lists.peft import optimistic
 from policy.place.lists.submit import fitted
@@ -64,15 +64,15 @@ def candidates(name: str, problem: Problem, **parameters: object) -> list[Candid
     return [found[p.key()] for p in evaluator.asked if p.key() not in before]
 
 
-def run_heft(work: ScheduleInputs, *, insertion: bool = True) -> Partial:
+def run_heft(work: ScheduleInputs, *, insertion: bool = True) -> PartialSchedule:
     return list_schedule(work, -upward(work), np.zeros(work.op_s.shape), insertion)
 
 
-def run_etf(work: ScheduleInputs) -> Partial:
+def run_etf(work: ScheduleInputs) -> PartialSchedule:
     return earliest_first(work, static_level(work), no_favourites(work))
 
 
-def makespan(schedule: Partial) -> float:
+def makespan(schedule: PartialSchedule) -> float:
     return float(schedule.finish_s.max())
 
 
@@ -298,7 +298,7 @@ def problems(draw: st.DrawFn) -> Problem:
     return problem_of(graph, rng.uniform(0.5, 4.0, (graph.n, p)))
 
 
-def overlaps(work: ScheduleInputs, schedule: Partial) -> int:
+def overlaps(work: ScheduleInputs, schedule: PartialSchedule) -> int:
     """Return how many operations begin on a device before the one before them has ended."""
     device, count = schedule.homes.device[work.group], 0
     for d in range(work.room.size):

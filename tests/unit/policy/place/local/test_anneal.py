@@ -18,7 +18,7 @@ from pipeline.core.simulation import Level, LocalSearch, Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.shared.feasibility import made_feasible
 from policy.place.base.search import Search
-from policy.place.local.anneal import Anneal, BudgetClock, best_order, levelled, ranks, with_order
+from policy.place.local.anneal import Anneal, BudgetClock, best_order, ranks, with_order, with_rank_priorities
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from runtime.simulators.dataflow.listsched import ListSched
 from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
@@ -262,10 +262,10 @@ def test_shares_and_temperatures_that_make_no_sense_are_refused(wrong: dict[str,
 
 def test_levelled_priorities_keep_the_order_and_stay_small():
     placement = Placement(np.array([0, 0, 0, 0]), ("A",), np.array([1e300, -1e300, 3.0, 3.0]))
-    levelled_plan = levelled(placement)
+    levelled_plan = with_rank_priorities(placement)
     assert levelled_plan.priority is not None
     assert levelled_plan.priority.tolist() == [3, 0, 1, 2]
-    assert levelled(Placement(placement.device, placement.devices)).priority is None
+    assert with_rank_priorities(Placement(placement.device, placement.devices)).priority is None
 
 
 def test_a_cluster_has_as_many_groups_as_it_was_chosen_to_have() -> None:

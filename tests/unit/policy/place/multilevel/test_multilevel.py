@@ -36,8 +36,8 @@ from policy.place.local.brkga import Brkga, _keys_of, decoded
 from policy.place.local.cem import Cem
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel import multilevel
-from policy.place.multilevel.coarse_instance import cells_of, sketch_of
-from policy.place.multilevel.estimate import SketchTrials, estimate_s, local_search
+from policy.place.multilevel.coarse_instance import cells_of, coarse_instance_of
+from policy.place.multilevel.estimate import CoarseTrials, estimate_s, local_search
 from policy.place.multilevel.layers import layers_of, spread
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.multilevel import Multilevel, PartClock, Rough, _try
@@ -404,7 +404,7 @@ def sketch_and_simulator(seed: int, label: np.ndarray | None = None):
     costs = dataclasses.replace(problem.costs, op_s=op_s)
     graph = dataclasses.replace(problem.graph, edge_bytes=rng.integers(0, 4, problem.graph.m), reads=INFERRED)
     problem = problem.on(costs=costs, allowed=costs.supported, graph=graph)
-    found, cells = sketch_of(problem, op_s, np.arange(40, dtype=np.int32) if label is None else label)
+    found, cells = coarse_instance_of(problem, op_s, np.arange(40, dtype=np.int32) if label is None else label)
     subject = Subject(None, graph, Grouping.identity(40), problem.topology, costs, 0)
     return problem, found, cells, ListSched(level="T2").bind(subject)
 
@@ -438,7 +438,7 @@ def test_devices_send_and_take_one_tensor_at_a_time(edges: list[tuple[int, int]]
     graph = toy_graph(3, edges)
     graph = dataclasses.replace(graph, edge_bytes=np.full(2, size), reads=INFERRED)
     problem = lean(toy_problem(graph, np.full((3, 3), 1e-3), topology=toy_topology(3)))
-    found, _ = sketch_of(problem, np.full((3, 3), 1e-3), np.arange(3, dtype=np.int32))
+    found, _ = coarse_instance_of(problem, np.full((3, 3), 1e-3), np.arange(3, dtype=np.int32))
     assert estimate_s(found, np.arange(3, dtype=np.int32), np.inf) * 1e3 == pytest.approx(expected_ms)
 
 
@@ -478,7 +478,7 @@ def test_a_walk_in_the_sketch_takes_what_plain_python_takes(seed: int):
     levels = hierarchy(problem, least=4)
     moves = draw([LevelClusters.of(level, np.arange(40, dtype=np.int32)) for level in levels[:3]], 30, 3, 0.5, rng)
     allowed = rng.random((40, 3)) < 0.9
-    trials = SketchTrials(*moves, rng.exponential(1e-4, 30), allowed)
+    trials = CoarseTrials(*moves, rng.exponential(1e-4, 30), allowed)
     placement, plan_s = device.copy(), estimate_s(found, device, np.inf)
     best_s = plan_s
     for i in range(30):

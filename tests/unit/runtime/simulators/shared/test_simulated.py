@@ -10,7 +10,7 @@ from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from runtime.simulators.shared.local_search import renewed, shifted, summed, tree_of
+from runtime.simulators.shared.local_search import shifted, summed, tree_of, update_leaf
 from runtime.simulators.shared.simulated import batches, capacity_bytes, digest, expanded, over_bytes, pieces
 
 NAMES = ("A", "B")
@@ -74,7 +74,9 @@ def test_a_renewed_sum_is_the_sum_made_anew_bit_for_bit() -> None:
     for n in (1, 2, 5, 64):
         kept = tree_of(n)
         for _ in range(50):
-            renewed(kept, int(rng.integers(n)), float(rng.choice([rng.random() * 10.0 ** rng.integers(-9, 9), np.inf])))
+            update_leaf(
+                kept, int(rng.integers(n)), float(rng.choice([rng.random() * 10.0 ** rng.integers(-9, 9), np.inf]))
+            )
             again = tree_of(n)
             again[again.size // 2 :] = kept[kept.size // 2 :]
             summed(again)

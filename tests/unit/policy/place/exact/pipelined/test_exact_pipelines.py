@@ -26,7 +26,7 @@ from policy.place.exact.pipelined.counting import counting_bound
 from policy.place.exact.pipelined.cpsat_pipeline import Pieces, covers
 from policy.place.exact.pipelined.dp import Dp
 from policy.place.exact.shared.cpsat import CpSat
-from policy.place.exact.shared.elements import Elements, leaves_folded, never_apart
+from policy.place.exact.shared.elements import Elements, inseparable_grouping, leaves_folded
 from policy.place.exact.shared.stages import Replication, StageProgram, all_ideals, best_of_orders, difference, value_s
 from runtime.simulators.pipelined.pipelined import Pipelined
 from tests.published import MSR
@@ -181,9 +181,9 @@ def test_classes_in_a_cycle_are_one_element_and_nets_of_equal_members_are_one() 
 def test_elements_are_one_where_parting_them_takes_too_long() -> None:
     graph = graph_of(3, [(0, 1), (1, 2)], out_bytes=[10, 30, 1])
     charges = Elements.of(small(graph, [1.0, 1.0, 4.0])).charges
-    assert never_apart(charges, (2,), 7.1).group.tolist() == [0, 1, 2]
-    assert never_apart(charges, (2,), 7.0).group.tolist() == [0, 1, 1]  # 3 s of transfer and 4 s of work
-    assert never_apart(charges, (2,), 3.0).group.tolist() == [0, 0, 0]
+    assert inseparable_grouping(charges, (2,), 7.1).group.tolist() == [0, 1, 2]
+    assert inseparable_grouping(charges, (2,), 7.0).group.tolist() == [0, 1, 1]  # 3 s of transfer and 4 s of work
+    assert inseparable_grouping(charges, (2,), 3.0).group.tolist() == [0, 0, 0]
 
 
 def test_large_units_are_counted() -> None:
@@ -203,8 +203,12 @@ def test_one_of_some_equal_devices_is_crowded() -> None:
     problem = small(graph, [3.0] * 5)
     units = leaves_folded(problem)
     pieces = Pieces.of(problem, units, np.array([0, 0, 1, 1, 1], np.int32), 9.2)
-    assert pieces.crowd is not None
-    assert (pieces.crowd.device, pieces.crowd.least, sorted(pieces.crowd.members)) == (0, 3, [0, 1, 2, 3, 4])
+    assert pieces.pigeonhole is not None
+    assert (pieces.pigeonhole.device, pieces.pigeonhole.least, sorted(pieces.pigeonhole.members)) == (
+        0,
+        3,
+        [0, 1, 2, 3, 4],
+    )
     assert pieces.device is not None
     assert pieces.device.tolist() == [1, 1, 0, 0, 0]
 

@@ -35,7 +35,7 @@ from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.learned.neural_list.sampling import Sample
 from policy.place.lists.baechi import holdable
-from policy.place.lists.listing import Partial
+from policy.place.lists.listing import PartialSchedule
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 from tests.slow import slow_where
@@ -172,7 +172,7 @@ def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: 
     made: list[tuple[ListInstance, Scores]] = []
     schedule = ListInstance.schedule
 
-    def spy(self: ListInstance, scores: Scores, **options: Any) -> Partial:
+    def spy(self: ListInstance, scores: Scores, **options: Any) -> PartialSchedule:
         made.append((self, scores))
         return schedule(self, scores, **options)
 

@@ -33,8 +33,8 @@ from policy.place.learned.neural_list.constructing import (
     DEVICE_FIGURES,
     FIGURES,
     KEY_FIGURES,
+    Decisions,
     Scores,
-    Script,
     constructed,
 )
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
@@ -43,7 +43,7 @@ from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.learned.neural_list.planning import CELLS, FEW, Parents, Plan, plans
 from policy.place.learned.neural_list.sampling import BEST, ListDraft, Noise, Sampler, asked, swept
 from policy.place.learned.neural_list.static_features import scene_after
-from policy.place.learned.neural_list.training import CrossEntropy, ListLesson, Stand, grades, trained
+from policy.place.learned.neural_list.training import CrossEntropy, ListTrainingCase, TrainingState, grades, trained
 from policy.place.lists.baechi import memory_demand
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.work import upward
@@ -75,9 +75,9 @@ def answer_of(problem: Problem, placer: NeuralList, evaluations: int = 200, *, s
 def described(amounts: Amounts, devices: list[int]) -> np.ndarray:
     """Return what devices look like, float64 [n, p, FIGURES], while operations go to `devices`."""
     instance, n, p = amounts.instance(), *amounts.op_s.shape
-    script = Script(np.array(devices), np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
-    constructed(instance.work, instance.scene, ListPolicy.uniform().scores(instance.context), script)
-    return script.figure
+    decisions = Decisions(np.array(devices), np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
+    constructed(instance.work, instance.static, ListPolicy.uniform().scores(instance.context), decisions)
+    return decisions.figure
 
 
 def figures_of(amounts: Amounts, devices: list[int], i: int) -> list[Mapping[str, float]]:
@@ -133,7 +133,7 @@ DIAMOND = Amounts(  # 0 feeds 1 and 2, which feed 3; every output takes half a s
 
 def with_weights(**weights: float) -> ListPolicy:
     """Return the policy that learning begins with, and some more weights."""
-    mean = Stand.first().mean.copy()
+    mean = TrainingState.first().mean.copy()
     for name, value in weights.items():
         mean[LINEAR_NAMES.index(f"{name.replace('__', '.')}.always")] = value
     return ListPolicy.of_vector(mean)
@@ -152,16 +152,16 @@ def test_a_diamond_by_hand():
 def test_figures_of_the_schedule_before_by_hand():
     instance = DIAMOND.instance()
     before = np.array([1, 1, 0, 0])
-    scene = scene_after(instance.work, instance.scene, before)
+    static = scene_after(instance.work, instance.static, before)
     # With these devices 3 takes 1; 2, beside it, 3 + 1; 1, apart, 2 + 0.5 + 1; 0, by way of 2, apart, 1 + 0.5 + 4.
-    assert (scene.key[:, KEY_FIGURES.index("planned_level")] * 5.5).tolist() == pytest.approx([5.5, 3.5, 4, 1])
-    script = Script(np.array([0, 1, 0, 0]), np.full((4, 2, FIGURES), np.nan), np.full(4, -1, np.int64))
-    constructed(instance.work, scene, ListPolicy.uniform().scores(instance.context), script)
-    first = [dict(zip(DEVICE_FIGURES, row, strict=True)) for row in script.figure[0].tolist()]
+    assert (static.key[:, KEY_FIGURES.index("planned_level")] * 5.5).tolist() == pytest.approx([5.5, 3.5, 4, 1])
+    decisions = Decisions(np.array([0, 1, 0, 0]), np.full((4, 2, FIGURES), np.nan), np.full(4, -1, np.int64))
+    constructed(instance.work, static, ListPolicy.uniform().scores(instance.context), decisions)
+    first = [dict(zip(DEVICE_FIGURES, row, strict=True)) for row in decisions.figure[0].tolist()]
     assert [row["planned"] for row in first] == [0, 1]
     assert [row["planned_readers"] for row in first] == [0.5, 0.5]
     assert [row["planned_urgent"] for row in first] == [1, 0]  # 2
-    last = [dict(zip(DEVICE_FIGURES, row, strict=True)) for row in script.figure[3].tolist()]
+    last = [dict(zip(DEVICE_FIGURES, row, strict=True)) for row in decisions.figure[3].tolist()]
     assert [(row["planned"], row["planned_readers"], row["planned_urgent"]) for row in last] == [(1, 0, 0), (0, 0, 0)]
 
 
@@ -347,7 +347,7 @@ def test_a_schedule_made_when_the_budget_has_ended_counts_nothing(ordered: bool)
 
 
 def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginning():
-    policy, begun = shipped()[0], ListPolicy.of_vector(Stand.first().mean)
+    policy, begun = shipped()[0], ListPolicy.of_vector(TrainingState.first().mean)
     index = split("nas-rnn", seed=0)[2][0]
     lessons = [Exercise("nas-rnn", f"nas-rnn?index={index}", "equal:4", "T2", 0.0, 0).lesson()]
     assert grades(policy, lessons)["nas-rnn"] < grades(begun, lessons)["nas-rnn"]
@@ -365,26 +365,27 @@ def test_no_torch_is_needed():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=HOME)
 
 
-def lessons() -> list[ListLesson]:
+def lessons() -> list[ListTrainingCase]:
     """Return two small lessons; what they are measured against is any number."""
     problems = [Amounts.drawn(seed, 12, 2).problem for seed in range(2)]
     return [
-        ListLesson.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0) for i, problem in enumerate(problems)
+        ListTrainingCase.of(f"f{i}", problem, simulator_of(problem), reference_s=5.0)
+        for i, problem in enumerate(problems)
     ]
 
 
 COURSE = CrossEntropy(generations=6, population=8, elite=2, batch=2, check_every=3)
 
 
-def course_of(stand: Stand, until: int) -> Stand:
+def course_of(stand: TrainingState, until: int) -> TrainingState:
     while stand.generation < until:
         stand = trained(stand, COURSE, lessons(), lessons())
     return stand
 
 
 def test_training_goes_on_from_a_file_as_if_it_had_never_stopped():
-    whole = course_of(Stand.first(), 6)
-    half = Stand.of_json(json.loads(json.dumps(course_of(Stand.first(), 3).to_json())))
+    whole = course_of(TrainingState.first(), 6)
+    half = TrainingState.of_json(json.loads(json.dumps(course_of(TrainingState.first(), 3).to_json())))
     again = course_of(half, 6)
     assert again.mean.tolist() == whole.mean.tolist()
     assert again.deviation.tolist() == whole.deviation.tolist()
@@ -395,14 +396,14 @@ def test_training_goes_on_from_a_file_as_if_it_had_never_stopped():
 def test_what_a_schedule_before_counts_is_learned_after_all_else():
     begun = ListPolicy.untrained(np.random.default_rng(0))
     course = replace(CrossEntropy.after(generations=4, seed=0), population=8, elite=2, batch=2, check_every=2)
-    stand = Stand.after(begun)
+    stand = TrainingState.after(begun)
     for _ in range(course.generations):
         stand = trained(stand, course, lessons(), lessons())
     of_plan = np.array([".planned" in name for name in LINEAR_NAMES])
     assert np.all((stand.mean != begun.linear) == of_plan)
     assert [record["generation"] for record in stand.log] == [0, 2, 4]
     assert stand.best_loss == min(record["held_out"] for record in stand.log)
-    assert not Stand.first().deviation[of_plan].any()
+    assert not TrainingState.first().deviation[of_plan].any()
 
 
 def test_more_sweeps_are_graded_by_the_schedule_planned_fastest():
@@ -418,12 +419,12 @@ def test_more_sweeps_are_graded_by_the_schedule_planned_fastest():
 
 def test_training_finds_better_weights():
     course = replace(COURSE, population=24, elite=6, generations=15, check_every=1)
-    stand = Stand.first()
+    stand = TrainingState.first()
     for _ in range(course.generations):
         stand = trained(stand, course, lessons(), lessons())
     assert stand.best_loss < stand.log[0]["held_out"] or stand.best_loss < stand.log[-1]["held_out"]
     assert grades(ListPolicy.of_vector(stand.best), lessons()) != grades(
-        ListPolicy.of_vector(Stand.first().mean), lessons()
+        ListPolicy.of_vector(TrainingState.first().mean), lessons()
     )
 
 
@@ -440,7 +441,7 @@ class KilledError(Exception):
 
 @pytest.mark.usefixtures("small")
 def test_a_training_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def killed(stand: Stand, *rest: Any) -> Stand:
+    def killed(stand: TrainingState, *rest: Any) -> TrainingState:
         if stand.generation == 2:
             raise KilledError
         return trained(stand, *rest)
@@ -513,11 +514,11 @@ def test_keys_and_devices_have_names_of_their_own():
 
 def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
     amounts = Amounts.drawn(0, 12, 2)
-    roomy = ListLesson.of("f", amounts.problem, simulator_of(amounts.problem), reference_s=5.0)
+    roomy = ListTrainingCase.of("f", amounts.problem, simulator_of(amounts.problem), reference_s=5.0)
     half = int(amounts.weight_bytes.sum()) // 2 + 60  # for weights, not for what they put out
     problem = replace(amounts, memory_bytes=(half, half)).problem
-    short = ListLesson.of("f", problem, simulator_of(problem), reference_s=5.0)
-    policies = [ListPolicy.of_vector(Stand.first().mean)]
+    short = ListTrainingCase.of("f", problem, simulator_of(problem), reference_s=5.0)
+    policies = [ListPolicy.of_vector(TrainingState.first().mean)]
     assert short.losses(policies)[0] >= math.log(3.0) > roomy.losses(policies)[0]
 
 
@@ -596,9 +597,9 @@ def test_a_replay_by_hand():
     # 2 on A until 3, 0 there until 4; on B, 3 is ready before 1, though the b-level of 1 is greater.
     chains, device = replace(DIAMOND, edges=((0, 1), (2, 3))).instance(), np.array([0, 1, 0, 1])
     assert chains.replayed_s(device) == 4.5 + 2
-    script = Script(device, np.zeros((0, 2, FIGURES)), np.full(4, -1, np.int64))
+    decisions = Decisions(device, np.zeros((0, 2, FIGURES)), np.full(4, -1, np.int64))
     scores = with_weights().scores(chains.context)
-    assert constructed(chains.work, chains.scene, scores, script).finish_s.max() == 4.5 + 2 + 1
+    assert constructed(chains.work, chains.static, scores, decisions).finish_s.max() == 4.5 + 2 + 1
 
 
 def test_a_replay_is_the_schedule_of_its_own_order():

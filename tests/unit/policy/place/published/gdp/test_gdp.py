@@ -25,7 +25,7 @@ from pipeline.placing.recipes import for_placer
 from pipeline.registry import build
 from policy.place.base.search import Search
 from policy.place.published.gdp import gdp as module
-from policy.place.published.gdp.batch import learn_together
+from policy.place.published.gdp.batch import learn_jointly
 from policy.place.published.gdp.gdp import Gdp
 from policy.place.published.gdp.keeping import state_of, take_up
 from policy.place.published.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
@@ -505,10 +505,10 @@ def searches_of(*problems: Problem, evaluations: int = 30) -> list[Search]:
 
 def test_a_policy_learns_on_several_graphs_at_once():
     searches = searches_of(chain_problem(), crown_problem())
-    policy = learn_together(SMALL, searches, seed=0)
+    policy = learn_jointly(SMALL, searches, seed=0)
     assert [search.spent for search in searches] == [30, 30]
     assert [trained["nodes"] for trained in policy.facts["trained_on"]] == [12, 12]
-    again = learn_together(SMALL, searches_of(chain_problem(), crown_problem()), seed=0)
+    again = learn_jointly(SMALL, searches_of(chain_problem(), crown_problem()), seed=0)
     assert weights(policy.arrays) == weights(again.arrays)
     shot = dataclasses.replace(SMALL, mode="zero_shot")
     assert math.isfinite(place(with_inputs(wide_problem(), learned=policy), shot).value_s)
@@ -516,7 +516,7 @@ def test_a_policy_learns_on_several_graphs_at_once():
 
 def test_graphs_whose_budget_is_spent_leave_the_others_to_learn():
     short, long = searches_of(chain_problem(), evaluations=12), searches_of(crown_problem(), evaluations=30)
-    learn_together(SMALL, [*short, *long], seed=0)
+    learn_jointly(SMALL, [*short, *long], seed=0)
     assert (short[0].spent, long[0].spent) == (12, 30)
 
 
