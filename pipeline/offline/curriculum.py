@@ -13,7 +13,7 @@ from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from policy.place.base.search import Search
 from policy.place.learned.neural_list.training import ListTrainingCase
 from policy.place.local.anneal import Anneal
-from policy.place.portfolio import RULES
+from policy.place.rules.catalogue import RULES
 from runtime.workloads.placeto import FAMILIES, split
 
 # Family -> graphs, small ones: what is learned is relative. Those of Placeto's families come on top, by their splits.

@@ -88,8 +88,6 @@ MODELS = ("sequential", "dataflow", "pipelined")
 SAME, SEARCHES, NOTHING = "the same", "searches", "nothing"
 FACTS: Mapping[str, Facts] = {
     "anneal": Facts(SEARCHES),
-    "brkga": Facts(SEARCHES),
-    "cem": Facts(SEARCHES),
     "cpsat": Facts(NOTHING, MODELS, "small graphs"),
     "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
     "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),

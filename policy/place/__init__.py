@@ -32,7 +32,5 @@ TABLE = {
     "latency_dp": "policy.place.exact.calls.latency_dp:LatencyDp",
     "dpl": "policy.place.exact.pipelined.dpl:Dpl",
     "pipedream": "policy.place.exact.pipelined.pipedream:Pipedream",
-    "cem": "policy.place.local.cem:Cem",
-    "brkga": "policy.place.local.brkga:Brkga",
     "multilevel": "policy.place.multilevel.multilevel:Multilevel",
 }

@@ -23,34 +23,12 @@ from policy.place.exact.shared.enumeration import enumerated
 from policy.place.exact.shared.objectives import Member, objective_of
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.learned.neural_list.neural_list import NeuralList
-from policy.place.lists.cpop import Cpop
-from policy.place.lists.critical_path import CriticalPath
-from policy.place.lists.etf import Etf
-from policy.place.lists.heft import Heft
-from policy.place.lists.m_etf import MEtf
-from policy.place.lists.m_sct import MSct
-from policy.place.lists.m_topo import MTopo
-from policy.place.lists.peft import Peft
 from policy.place.local.anneal import Anneal
 from policy.place.local.greedy import Greedy
 from policy.place.local.room import repair_memory, tight, unlimited
 from policy.place.multilevel.multilevel import Multilevel
-from policy.place.rules.expert import Expert
-from policy.place.rules.metis import Metis
+from policy.place.rules.catalogue import RULES
 
-# Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
-RULES: Mapping[str, tuple[Method, float]] = {
-    "metis": (Metis(), 1e5),
-    "expert": (Expert(), 3e5),
-    "heft": (Heft(), 2e5),
-    "m_topo": (MTopo(), 3e5),
-    "cpop": (Cpop(), 1.5e5),
-    "peft": (Peft(), 1.5e5),
-    "critical_path": (CriticalPath(), 5e4),
-    "etf": (Etf(), 1e4),
-    "m_etf": (MEtf(), 1e4),
-    "m_sct": (MSct(), 1e3),
-}
 RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
 RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
@@ -233,7 +211,7 @@ class Portfolio(Method):
         large = search.problem.graph.n > LARGE
         until_s = time.monotonic() + (RULING_LARGE if large else RULING) * search.left_s
         for name, (method, per_second) in RULES.items():
-            if isinstance(method, Metis) and not has_metis():
+            if name == "metis" and not has_metis():
                 tell_once("pymetis is not installed: portfolio leaves the placer metis out.")
                 continue
             allowed_s = until_s - time.monotonic() if timed else RULE_S

@@ -12,7 +12,6 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
 from pipeline.shared.feasibility import feasible_grouping
-from pipeline.shared.graphs import depths
 
 UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
 
@@ -89,15 +88,6 @@ def _repaired(device: Int32, heaviest_first: Int64, held: Int64, room: Int64, al
             free[best] -= held[i]
             device[i] = best
     return device
-
-
-def running_order(units: Units) -> Float64:
-    """Return float64 [k] in [0, 1], when each unit comes up in the graph: its members' mean depth over the greatest."""
-    depth = depths(units.problem.graph)
-    group = units.grouping.group
-    mean = np.bincount(group, weights=depth, minlength=units.k) / np.bincount(group, minlength=units.k)
-    order: Float64 = mean / max(int(depth.max(initial=0)), 1)
-    return order
 
 
 def mostly_on(problem: Problem, device: int) -> Placement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -21,9 +21,6 @@ from pipeline.core.simulation import Moves
 from policy.place.base.hierarchy import Level, hierarchy, nearest
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import MANY, Method, Search
-from policy.place.lists.cpop import Cpop
-from policy.place.lists.heft import Heft
-from policy.place.lists.m_topo import MTopo
 from policy.place.local.anneal import best_order
 from policy.place.local.packings import LARGE
 from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, repair_memory, tight
@@ -33,15 +30,8 @@ from policy.place.multilevel.estimate import CoarseInstance, CoarseTrials, estim
 from policy.place.multilevel.layers import Layers, layers_of
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.starts import starts
-from policy.place.rules.expert import Expert
+from policy.place.rules.catalogue import LINEAR_RULES
 
-# Rules of thumb in linear time, each with the operations it places in a second on a few devices, roughly.
-RULES: Mapping[str, tuple[Method, float]] = {
-    "expert": (Expert(), 3e5),
-    "m_topo": (MTopo(), 2e5),
-    "heft": (Heft(), 1e5),
-    "cpop": (Cpop(), 1e5),
-}
 RULING = 0.5  # share of the time left that one of them may be expected to take
 BUILT_PER_S = 3e5  # operations of which clusters of all levels are made in a second, roughly
 COARSENED_PER_S = 2e5  # operations of which a coarse instance is made in a second, roughly
@@ -85,7 +75,7 @@ class Multilevel(Method):
     """
 
     version: ClassVar[int] = 7
-    placers: ClassVar[tuple[str, ...]] = tuple(RULES)
+    placers: ClassVar[tuple[str, ...]] = tuple(LINEAR_RULES)
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
@@ -229,7 +219,7 @@ def try_rules(search: Search, *, seed: int) -> None:
     """Try the placements of rules of thumb that take linear time: the layer-wise split whatever is left of the budget,
     the others where they leave most of it.
     """
-    for name, (method, per_second) in RULES.items():
+    for name, (method, per_second) in LINEAR_RULES.items():
         if search.done:
             return
         pays = search.left > 2 * TRIED and in_time(search, RULING * per_second)

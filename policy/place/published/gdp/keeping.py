@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.core.errors import UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot, prefixed
 from pipeline.shared.torch_tools import load_moments, moments_of, weights_of
+from policy.place.base.training import check_policy
 from policy.place.local.anneal import BudgetClock
 from policy.place.published.gdp.network import SingleShotPolicy
 from policy.place.published.gdp.ppo import PpoTrainer, Trial
@@ -90,22 +91,8 @@ def check_learned(learned: Snapshot, inputs: PolicyInputs, *, devices: int) -> i
     Raises:
         UsageError: it is of another kind, of an older recipe, for other features, or for fewer devices.
     """
-    facts, remedy = (
-        learned.facts,
-        "Learn one from scratch: search with --checkpoint FOLDER, then give that folder as --policy.",
-    )
-    if facts.get("schema") != POLICY_SCHEMA or not learned.arrays:
-        raise UsageError(
-            f"The policy is of kind {facts.get('schema')!r}, not {POLICY_SCHEMA!r}, or empty.",
-            "Give a policy that `gdp` or `sgdp` has published.",
-        )
-    if facts.get("recipe") != RECIPE:
-        raise UsageError(f"The policy is of recipe {facts.get('recipe')}, and this is recipe {RECIPE}.", remedy)
-    features = inputs.features.shape[1]
-    if facts.get("features") != features:
-        raise UsageError(
-            f"The policy was learned on {facts.get('features')} features per node, and there are {features}.", remedy
-        )
+    facts, features = learned.facts, inputs.features.shape[1]
+    check_policy(learned, schema=POLICY_SCHEMA, placer="gdp", sizes={"recipe": RECIPE, "features": features})
     known = int(facts["design"]["devices"])
     if known < devices:
         raise UsageError(

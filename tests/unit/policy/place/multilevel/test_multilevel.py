@@ -1,4 +1,4 @@
-"""Search over groups: cross-entropy, random keys, and coarse clusters refined."""
+"""Search over groups: coarse clusters refined."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.offline.scenario import Scenario, load
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units, running_order
+from policy.place.base.groups import Units
 from policy.place.base.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.base.history import History
 from policy.place.base.matching import CROWD, LIGHT, MatchingWeights, Neighbours, clusters, quotient
 from policy.place.base.search import Search
-from policy.place.local.brkga import Brkga, _keys_of, decoded
-from policy.place.local.cem import Cem
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel import multilevel
 from policy.place.multilevel.coarse_instance import cells_of, coarse_instance_of
@@ -50,7 +48,7 @@ from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph,
 WIDE = 40  # operations that run before the first one that reads them
 
 
-def best_s(placer: Cem | Brkga | Multilevel, problem: Problem, evaluations: int, seed: int = 0) -> float:
+def best_s(placer: Multilevel, problem: Problem, evaluations: int, seed: int = 0) -> float:
     evaluator = ToyEvaluator.of(problem)
     answer = placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
     return evaluator.value_s(answer.best.placement)
@@ -119,32 +117,23 @@ def wide_chains() -> tuple[Problem, ListSchedEvaluator]:
     return problem, ListSched().bind(subject)
 
 
-# Cross-entropy and random keys
-
-
 @pytest.mark.parametrize("toy", sorted(PROBLEMS))
-@pytest.mark.parametrize("placer", [Cem(), Brkga(), Multilevel()])
-def test_each_search_finds_the_optimum_of_the_toy_problems(placer: Cem | Brkga | Multilevel, toy: str):
+def test_it_finds_the_optimum_of_the_toy_problems(toy: str):
     problem, optimum_s = PROBLEMS[toy][0](), PROBLEMS[toy][1]
-    assert best_s(placer, lean(problem), 800) == pytest.approx(optimum_s)
+    assert best_s(Multilevel(), lean(problem), 800) == pytest.approx(optimum_s)
 
 
-@pytest.mark.parametrize("placer", [Cem(), Brkga(), Multilevel()])
-def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(placer: Cem | Brkga | Multilevel):
+def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there():
     for ordered in (True, False):
         problem = dataclasses.replace(lean(chain_problem()), ordered=ordered)
         evaluator = ToyEvaluator.of(problem)
-        placer.place(problem, evaluator, Budget(40), seed=0, progress=silent)
+        Multilevel().place(problem, evaluator, Budget(40), seed=0, progress=silent)
         assert any(p.priority is not None for p in evaluator.asked) == ordered
 
 
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Cem(elite=0),
-        lambda: Cem(patience=0),
-        lambda: Brkga(elite=0.6, mutants=0.5),
-        lambda: Brkga(population=3),
         lambda: Multilevel(near=2),
         lambda: Multilevel(patience=0),
         lambda: Multilevel(workers=0),
@@ -153,22 +142,6 @@ def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(
 def test_parameters_that_make_no_sense_are_refused(build):
     with pytest.raises(UsageError):
         build()
-
-
-def test_keys_count_allowed_devices_only():
-    op_s = np.array([[1.0, 1.0, 1.0], [np.inf, 1.0, 1.0], [1.0, np.inf, 1.0]])
-    units = Units.of(lean(toy_problem(toy_graph(3, [(0, 1), (1, 2)]), op_s)))
-    assert decoded(units, np.array([0.34, 0.49, 0.5])).device.tolist() == [1, 1, 2]
-    assert decoded(units, np.array([0.999, 0.5, 0.0])).device.tolist() == [2, 2, 0]
-
-
-@given(seed=st.integers(0, 2**16))
-@settings(max_examples=20)
-def test_the_keys_of_devices_are_decoded_to_these_devices(seed: int):
-    units = Units.of(random_problem(12, seed=seed))
-    rng = np.random.default_rng(seed)
-    device = np.where(units.allowed, rng.random(units.allowed.shape), -1).argmax(axis=1).astype(np.int32)
-    assert decoded(units, _keys_of(units, device)).device.tolist() == device.tolist()
 
 
 # Units
@@ -190,11 +163,6 @@ def test_depth_is_the_longest_path_that_leads_to_an_operation(graph: Graph):
         for u, v in graph.edges.T.tolist():
             expected[v] = max(expected[v], expected[u] + 1)
     assert depths(graph).tolist() == expected.tolist()
-
-
-def test_units_come_up_in_the_order_of_their_mean_depth():
-    units = Units.of(lean(chain_problem(grouping=Grouping(np.arange(12) // 4))))
-    assert running_order(units) * 11 == pytest.approx([1.5, 5.5, 9.5])
 
 
 # Coarsening

@@ -466,8 +466,8 @@ def test_policies_that_do_not_fit_are_refused_with_a_remedy():
         return str(found.value)
 
     assert "kind 'placewright.policy/hsdag/1'" in refused({"schema": "placewright.policy/hsdag/1"})
-    assert "of recipe 0, and this is recipe 1" in refused({"recipe": 0})
-    assert "learned on 5 features per node" in refused({"features": 5})
+    assert "recipe is 0, not 1" in refused({"recipe": 0})
+    assert "features is 5, not " in refused({"features": 5})
     assert "tells 8 devices apart, and there are 9" in refused({}, toy_problem(toy_graph(2, [(0, 1)]), np.ones((2, 9))))
     assert "gate node instead of graph" in refused({}, placer=dataclasses.replace(SMALL, gate="graph"))
 
