@@ -205,7 +205,7 @@ def test_expansions_never_make_a_division_dearer_and_bounds_lie_below(seed: int,
     optimum = least_s(problem, evaluator_of(problem, Sequential()))
     cut = Cut.of(problem, problem.grouping)
     assert cut.relaxed_s(seconds=5) <= optimum * (1 + FLOATS)
-    device = cut.unit_s.argmin(axis=1).astype(np.int32)
+    device = cut.group_s.argmin(axis=1).astype(np.int32)
     for target in (0, 1, 2, 0, 1, 2):
         offered, stated_s = cut.expanded(device, target)
         assert cut.value_s(offered) <= stated_s * (1 + FLOATS)

@@ -17,7 +17,7 @@ UNLIMITED = np.iinfo(np.int64).max // 4  # bytes of a device of unknown memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Units:
+class Groups:
     """k sets of operations that share a device.
 
     grouping: the problem's, with groups joined that are colocated and groups taken apart that have no device in common.
@@ -31,37 +31,37 @@ class Units:
     room_bytes: Int64
 
     @classmethod
-    def of(cls, problem: Problem) -> Units:
-        """Return the units of a problem."""
+    def of(cls, problem: Problem) -> Groups:
+        """Return the groups of a problem."""
         grouping = feasible_grouping(problem)
         return cls.of_grouping(problem, grouping)
 
     @classmethod
-    def of_grouping(cls, problem: Problem, grouping: Grouping) -> Units:
-        """Return the groups of a grouping, all of which have a device in common, as units."""
+    def of_grouping(cls, problem: Problem, grouping: Grouping) -> Groups:
+        """Return the groups of a grouping, all of which have a device in common."""
         held = sum_per_group(problem.graph.weight_bytes, grouping)
         room = np.array([d.memory_bytes or UNLIMITED for d in problem.topology.devices], dtype=np.int64)
         return cls(problem, grouping, problem.group_allowed(grouping), held, room)
 
     @property
     def k(self) -> int:
-        """Return the number of units."""
+        """Return the number of groups."""
         return self.grouping.k
 
     def placement(self, device: Int32, order: Float64 | None = None) -> Placement:
-        """Return the operations' placement from the units' devices, int32 [k], and priorities, float64 [k]."""
+        """Return the operations' placement from the groups' devices, int32 [k], and priorities, float64 [k]."""
         return Placement(device, self.problem.topology.names, order).lift(self.grouping)
 
     def devices_of(self, placement: Placement) -> Int32:
-        """Return int32 [k], the device of each unit; of units that a placement splits, that of one member."""
+        """Return int32 [k], the device of each group; of groups that a placement splits, that of one member."""
         device = np.zeros(self.k, np.int32)
         device[self.grouping.group] = placement.device
         return device
 
     def repaired(self, device: Int32) -> Int32:
-        """Return int32 [k], the devices with units moved away from devices whose memory their weights exceed.
+        """Return int32 [k], the devices with groups moved away from devices whose memory their weights exceed.
 
-        The units that hold most are moved first, each to the allowed device with most room. What fits nowhere stays.
+        The groups that hold most are moved first, each to the allowed device with most room. What fits nowhere stays.
         """
         load = np.bincount(device, weights=self.held_bytes, minlength=self.room_bytes.size)
         if np.all(load <= self.room_bytes):

@@ -12,7 +12,7 @@ from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem, allowed_for_all
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import UNLIMITED, Units
+from policy.place.base.groups import UNLIMITED, Groups
 from policy.place.base.matching import MatchingWeights, Neighbours, clusters, quotient
 
 GROWTH = 4.0  # work of a cluster over the mean work of what it is made of, at most
@@ -24,13 +24,13 @@ STALLED = 0.97  # clusters of a level over those of the level below from which c
 class Level:
     """k clusters of a problem's operations, and the tensors between them, without direction.
 
-    units: the clusters, with where they may go and what they hold. work_s: float64 [k], mean seconds over devices;
+    groups: the clusters, with where they may go and what they hold. work_s: float64 [k], mean seconds over devices;
     shares of the FLOPs where nothing is known. first: int32 [k], least depth of a member that counts.
     layer: int32 [k], the layer of the member with most work; -1 for none.
     tensors: what clusters share, a tensor's seconds divided among its readers.
     """
 
-    units: Units
+    groups: Groups
     work_s: Float64
     first: Int32
     layer: Int32
@@ -39,7 +39,7 @@ class Level:
     @property
     def k(self) -> int:
         """Return the number of clusters."""
-        return self.units.k
+        return self.groups.k
 
 
 def work_of(problem: Problem) -> Float64:
@@ -58,11 +58,11 @@ def work_of(problem: Problem) -> Float64:
 
 
 def hierarchy(problem: Problem, *, least: int, held: Int64 | None = None) -> tuple[Level, ...]:
-    """Return levels of clusters, finest first: the problem's units, then ever fewer, down to about `least`.
+    """Return levels of clusters, finest first: the problem's groups, then ever fewer, down to about `least`.
 
     Each level is the one before with clusters merged that share the most expensive tensors for their work, light ones
     first. A cluster never mixes operations that have no device in common, never holds more than a fourth of the least
-    memory unless one unit does, and grows by a limited factor per level. Quotients may have cycles: what is stored for
+    memory unless one group does, and grows by a limited factor per level. Quotients may have cycles: what is stored for
     the backward pass colocation constraints an operation to its gradient, and both belong on one device.
     held: int64 [n], bytes of a device's memory that an operation takes, its weights unless given.
     """
@@ -83,24 +83,24 @@ def nearest(levels: Sequence[Level], goal: int) -> Level:
 
 
 def _finest(problem: Problem, held: Int64 | None) -> Level:
-    """Return the level of the units themselves."""
-    graph, units = problem.graph, problem.derived(Units.of)
+    """Return the level of the groups themselves."""
+    graph, groups = problem.graph, problem.derived(Groups.of)
     if held is not None:
-        units = replace(units, held_bytes=sum_per_group(held, units.grouping))
+        groups = replace(groups, held_bytes=sum_per_group(held, groups.grouping))
     (producer, consumer), tensor = graph.edges[:, graph.reads.edge], graph.reads.tensor
     seconds = problem.topology.mean_transfer_s(graph.reads.size) / np.bincount(tensor)[tensor]
     ends = np.concatenate([producer, consumer])
     by_end = np.argsort(ends, kind="stable")
     other = np.concatenate([consumer, producer])[by_end]
-    group = units.grouping.group
+    group = groups.grouping.group
     tensors = quotient(
-        Neighbours(row_ptr(ends, graph.n), other, np.concatenate([seconds, seconds])[by_end]), group, units.k
+        Neighbours(row_ptr(ends, graph.n), other, np.concatenate([seconds, seconds])[by_end]), group, groups.k
     )
     work = work_of(problem)
     layer = np.full(graph.n, -1, np.int32) if problem.tags is None else problem.tags.layer
-    first = cluster_depths(depths(graph), work, group, units.k)
-    total = np.bincount(group, weights=work, minlength=units.k).astype(np.float64)
-    return Level(units, total, first, _heaviest(work, group, layer, units.k), tensors)
+    first = cluster_depths(depths(graph), work, group, groups.k)
+    total = np.bincount(group, weights=work, minlength=groups.k).astype(np.float64)
+    return Level(groups, total, first, _heaviest(work, group, layer, groups.k), tensors)
 
 
 def cluster_depths(depth: Int32, work: Float64, label: Int32, k: int) -> Int32:
@@ -127,23 +127,23 @@ def _heaviest(work: Float64, label: Int32, layer: Int32, k: int) -> Int32:
 def _merged(level: Level, least: int) -> Int32:
     """Return int32 [k], the cluster of the next level that each cluster becomes part of."""
     cap_s = GROWTH * float(level.work_s.sum()) / level.k
-    room = int(level.units.room_bytes.min())
+    room = int(level.groups.room_bytes.min())
     cap_bytes = room if room >= UNLIMITED else room // 4
     lightest_first = np.argsort(level.work_s, kind="stable")
-    units = level.units
-    weights = MatchingWeights(level.work_s, units.held_bytes, units.allowed, level.layer)
+    groups = level.groups
+    weights = MatchingWeights(level.work_s, groups.held_bytes, groups.allowed, level.layer)
     return clusters(level.tensors, weights, lightest_first, cap_s, cap_bytes, least)
 
 
 def contracted(level: Level, label: Int32, k: int) -> Level:
     """Return the level whose k clusters are the clusters of equal label of another, int32 [level.k]."""
-    units = level.units
+    groups = level.groups
     coarser = Grouping(label)
-    grouping, allowed = units.grouping.then(coarser), allowed_for_all(units.allowed, coarser)
+    grouping, allowed = groups.grouping.then(coarser), allowed_for_all(groups.allowed, coarser)
     held = np.zeros(k, np.int64)
-    np.add.at(held, label, units.held_bytes)
+    np.add.at(held, label, groups.held_bytes)
     return Level(
-        Units(units.problem, grouping, allowed, held, units.room_bytes),
+        Groups(groups.problem, grouping, allowed, held, groups.room_bytes),
         np.bincount(label, weights=level.work_s, minlength=k).astype(np.float64),
         cluster_depths(level.first, level.work_s, label, k),
         _heaviest(level.work_s, label, level.layer, k),

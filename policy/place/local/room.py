@@ -16,7 +16,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.packings import LARGE, packings
@@ -27,7 +27,7 @@ CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
 )
-WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a group
 PACKING, PACKED = 0.3, 0.1  # share of the time for packings; where one of them fits
 STRETCH_S = 0.25  # seconds that a local search may take, so that a time limit is kept
 EVALUATED_PER_S = 3e6  # operations that a simulator runs in a second, roughly
@@ -171,7 +171,7 @@ def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_by
 
     peak_bytes: int64 [p], the most each device holds under the placement.
     """
-    room = search.problem.derived(Units.of).room_bytes
+    room = search.problem.derived(Groups.of).room_bytes
     home = placement.device[moves.member[moves.ptr[moves.free]]]
     crowded = moves.free[(peak_bytes > room)[home]]
     return crowded if crowded.size else moves.free

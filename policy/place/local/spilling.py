@@ -112,12 +112,12 @@ def _moved(search: Search, level: Level, placement: Placement, held: Int64, fill
     """Return int32 [n], the devices after every device that holds too much has spilled what exceeds a share of it."""
     problem = search.problem
     p = problem.topology.p
-    stretch = Grouping.of_labels(level.units.grouping.group.astype(np.int64) * p + placement.device)
+    stretch = Grouping.of_labels(level.groups.grouping.group.astype(np.int64) * p + placement.device)
     first = np.unique(stretch.group, return_index=True)[1]
     home = np.ascontiguousarray(placement.device[first])
-    order = np.argsort(level.first[level.units.grouping.group[first]], kind="stable")
-    units = level.units
-    room = np.where(units.room_bytes < UNLIMITED, fill * units.room_bytes, units.room_bytes).astype(np.int64)
+    order = np.argsort(level.first[level.groups.grouping.group[first]], kind="stable")
+    groups = level.groups
+    room = np.where(groups.room_bytes < UNLIMITED, fill * groups.room_bytes, groups.room_bytes).astype(np.int64)
     return _spilled(home, order, sum_per_group(held, stretch), room, problem.group_allowed(stretch))[stretch.group]
 
 

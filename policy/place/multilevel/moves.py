@@ -41,7 +41,7 @@ class LevelClusters:
 
         All operations of an item are in one cluster.
         """
-        cluster = level.units.grouping.group[operation]
+        cluster = level.groups.grouping.group[operation]
         return cls(row_ptr(cluster, level.k), np.argsort(cluster, kind="stable").astype(np.int32), level.tensors)
 
     @property

@@ -301,7 +301,7 @@ class Rough:
             return None
         label = np.zeros(problem.graph.n, np.int32)
         for level in chosen:  # nested levels leave their finest, others the intersection
-            label = Grouping.of_labels(label.astype(np.int64) * level.k + level.units.grouping.group).group
+            label = Grouping.of_labels(label.astype(np.int64) * level.k + level.groups.grouping.group).group
         instance, cells = coarse_instance_of(problem, problem.costs.op_s, label, held=held)
         operation = np.unique(cells.group, return_index=True)[1].astype(np.int32)
         levels = [LevelClusters.of(level, operation) for level in chosen]

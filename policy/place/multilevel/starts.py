@@ -65,7 +65,7 @@ def starts(levels: list[Level], layers: Layers | None) -> Iterator[Placement]:
 
     What exceeds a device's memory is moved elsewhere, as far as there is room.
     """
-    share = levels[0].units.problem.derived(speeds)
+    share = levels[0].groups.problem.derived(speeds)
     p = share.size
     for level in levels:
         for used in sorted({p, (p + 1) // 2}):
@@ -79,8 +79,8 @@ def starts(levels: list[Level], layers: Layers | None) -> Iterator[Placement]:
 
 
 def _placed(level: Level, device: Int32) -> Placement:
-    units = level.units
-    return units.placement(units.repaired(allowed_or_nearest(device, units.allowed)))
+    groups = level.groups
+    return groups.placement(groups.repaired(allowed_or_nearest(device, groups.allowed)))
 
 
 def layer_devices(layers: Layers, work: Float64, share: Float64) -> Iterator[Int32]:
@@ -96,7 +96,7 @@ def layer_devices(layers: Layers, work: Float64, share: Float64) -> Iterator[Int
 
 
 def layer_splits(layers: Layers, share: Float64) -> Iterator[Int32]:
-    """Yield devices of the units, int32 [k]: layers contiguous, and heavy layers cut by time over several devices.
+    """Yield devices of the groups, int32 [k]: layers contiguous, and heavy layers cut by time over several devices.
 
     A layer that many steps share is too heavy for one device of many and cannot be moved in one piece. Its steps run
     while the wave of other layers passes, so that its early part fits where the wave ends, its later parts where the
@@ -117,7 +117,7 @@ def layer_splits(layers: Layers, share: Float64) -> Iterator[Int32]:
 
 
 def _cut_by_time(layers: Layers, home: Int32, h: int, cut_into: tuple[Int32, int], p: int) -> Iterator[Int32]:
-    """Yield devices of the units with layer h cut; home: int32 [layers], where the layers are.
+    """Yield devices of the groups with layer h cut; home: int32 [layers], where the layers are.
 
     cut_into: `Layers.chunk`, and into how many parts.
     """
@@ -136,10 +136,10 @@ def earliest(level: Level) -> Int32:
     A cluster waits for those before it that it shares tensors with. Topcuoglu et al., HEFT, 2002, on clusters, whose
     quotient may have cycles: tensors that flow back count as if they flowed on.
     """
-    problem = level.units.problem
+    problem = level.groups.problem
     order = np.argsort(level.first, kind="stable")
     share = problem.derived(speeds)
-    return _earliest(level.tensors, level.work_s, order, share * share.size, level.units.allowed)
+    return _earliest(level.tensors, level.work_s, order, share * share.size, level.groups.allowed)
 
 
 @compiled
@@ -168,7 +168,7 @@ def _earliest(tensors: Neighbours, work: Float64, order: Int64, speed: Float64, 
 def small_cut(level: Level, device: Int32, share: Float64) -> Int32:
     """Return int32 [k], devices changed cluster by cluster as long as that makes the cut smaller and stays balanced."""
     room = SLACK * share * level.work_s.sum() + level.work_s.max(initial=0.0)
-    return _small_cut(level.tensors, level.work_s, device.copy(), room, level.units.allowed)
+    return _small_cut(level.tensors, level.work_s, device.copy(), room, level.groups.allowed)
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, adjacency, topological_order
 from pipeline.core.problem import Problem
-from policy.place.base.groups import UNLIMITED, Units
+from policy.place.base.groups import UNLIMITED, Groups
 from policy.place.exact.shared.cpsat_models import (
     ConstraintProgram,
     Division,
@@ -28,12 +28,12 @@ Call = tuple[int, int]  # accelerator, number of the call
 class CallTimes(NamedTuple):
     """A problem in ticks, rounded down.
 
-    units: what shares a device. part: which operations share a call, if they share a device; of_part: int64 [k], the
-    unit of each part. op_ticks: int64 [n, p]. nets: the parts that make and read each tensor; pay_ticks: int64 [t, p].
+    groups: what shares a device. part: which operations share a call, if they share a device; of_part: int64 [k], the
+    group of each part. op_ticks: int64 [n, p]. nets: the parts that make and read each tensor; pay_ticks: int64 [t, p].
     reads: int64 [2, m], who reads what. order: int64 [n], producers first. calls: all there are. cpus: the devices.
     """
 
-    units: Units
+    groups: Groups
     part: Grouping
     of_part: Int64
     op_ticks: Int64
@@ -46,24 +46,24 @@ class CallTimes(NamedTuple):
     tick_s: float
 
     @classmethod
-    def of(cls, problem: Problem, units: Units, calls: int, horizon_s: float) -> CallTimes:
+    def of(cls, problem: Problem, groups: Groups, calls: int, horizon_s: float) -> CallTimes:
         """Return the times of a problem; calls: of each accelerator; horizon_s: what a placement takes, or inf."""
         if problem.costs is None:
             raise ValueError("a problem without costs")
         graph, devices = problem.graph, problem.topology.devices
-        part = units.grouping if calls == 1 else Grouping.identity(graph.n)
+        part = groups.grouping if calls == 1 else Grouping.identity(graph.n)
         of_part = np.zeros(part.k, np.int64)
-        of_part[part.group] = units.grouping.group
-        op_s = np.where(units.allowed[units.grouping.group], problem.costs.op_s, 0.0)
+        of_part[part.group] = groups.grouping.group
+        op_s = np.where(groups.allowed[groups.grouping.group], problem.costs.op_s, 0.0)
         if not math.isfinite(horizon_s):
             horizon_s = float(op_s.max(axis=1).sum())
-        nets = whole_nets(problem, Units.of_grouping(problem, part)) if len(devices) > 1 else []
+        nets = whole_nets(problem, Groups.of_grouping(problem, part)) if len(devices) > 1 else []
         pay_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))
         tick_s = tick_of(np.concatenate([op_s.ravel(), pay_s.ravel()]), horizon_s, ticks=TICKS)
         ptr, reader = adjacency(graph)
         cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
         return cls(
-            units,
+            groups,
             part,
             of_part,
             in_ticks(op_s, tick_s),
@@ -78,7 +78,7 @@ class CallTimes(NamedTuple):
 
     def representative_devices(self) -> list[int]:
         """Return the device that stands for each: the first of those CPUs that run everything alike."""
-        room, allowed = self.units.room_bytes, self.units.allowed
+        room, allowed = self.groups.room_bytes, self.groups.allowed
         stand_in = list(range(room.size))
         for at, d in enumerate(self.cpus):
             for e in self.cpus[:at]:
@@ -87,13 +87,13 @@ class CallTimes(NamedTuple):
                     stand_in[d] = e
         return stand_in
 
-    def unit_s(self) -> Float64:
-        """Return float64 [k, p], what units take on every device; inf where they may not go, or need not."""
-        ticks = np.zeros(self.units.allowed.shape, np.int64)
-        np.add.at(ticks, self.units.grouping.group, self.op_ticks)
+    def group_s(self) -> Float64:
+        """Return float64 [k, p], what groups take on every device; inf where they may not go, or need not."""
+        ticks = np.zeros(self.groups.allowed.shape, np.int64)
+        np.add.at(ticks, self.groups.grouping.group, self.op_ticks)
         representative_devices = np.array(self.representative_devices())
         needed = np.arange(representative_devices.size) == representative_devices
-        return np.where(self.units.allowed & needed, ticks * self.tick_s, math.inf)
+        return np.where(self.groups.allowed & needed, ticks * self.tick_s, math.inf)
 
 
 class CallDraft(NamedTuple):
@@ -110,7 +110,7 @@ class CallDraft(NamedTuple):
 
     @classmethod
     def of(cls, times: CallTimes, device: Int32, turn: Int64) -> CallDraft | None:
-        """Return the draft of units on devices int32 [k], parts in calls int64 [parts]; None if calls wait for
+        """Return the draft of groups on devices int32 [k], parts in calls int64 [parts]; None if calls wait for
         one another.
         """
         group, n = times.part.group.tolist(), times.part.n
@@ -157,10 +157,10 @@ class CallProgram:
     """The program of a problem; see `SingleInference` among the simulators for the rules."""
 
     def __init__(self, times: CallTimes, problem: Problem, device: Int32 | None, priority: Float64 | None) -> None:
-        unit_s = times.unit_s()
-        units, calls = times.units, len({turn for _, turn in times.calls})
-        alike = [known for known in alike_devices(problem, units, unit_s) if known[0] not in times.cpus]
-        group = units.grouping.group
+        group_s = times.group_s()
+        groups, calls = times.groups, len({turn for _, turn in times.calls})
+        alike = [known for known in alike_devices(problem, groups, group_s) if known[0] not in times.cpus]
+        group = groups.grouping.group
         order = np.array(list(dict.fromkeys(group[times.order].tolist())), np.int64)
         self.times, self.draft = times, None
         turn = np.zeros(times.part.k, np.int64)
@@ -168,12 +168,12 @@ class CallProgram:
             turn[times.part.group] = np.clip(priority, 0, calls - 1).astype(np.int64)
         if device is not None:
             device = np.array(times.representative_devices(), np.int32)[device]
-        self.division = Division(units, unit_s, device, order, alike)
+        self.division = Division(groups, group_s, device, order, alike)
         self.model = self.division.model
         if self.division.device is not None:
             self.draft = CallDraft.of(times, self.division.device, turn)
         if self.draft is None and device is not None:
-            self.division = Division(units, unit_s, None, order, alike)
+            self.division = Division(groups, group_s, None, order, alike)
             self.model = self.division.model
         self.x = self.division.x
         longest = int(times.op_ticks.max(axis=1).sum() + 2 * times.pay_ticks.max(axis=1, initial=0).sum())
@@ -211,17 +211,17 @@ class CallProgram:
 
     def _calls_of(self, g: int, turn: Int64) -> dict[Call, Any]:
         """Return the literals that a part is in calls."""
-        times, unit = self.times, int(self.times.of_part[g])
-        allowed = times.units.allowed[unit]
+        times, group = self.times, int(self.times.of_part[g])
+        allowed = times.groups.allowed[group]
         if len({number for _, number in times.calls}) == 1:
-            return {(d, 0): self.x[unit][d] for d, _ in times.calls if allowed[d]}
+            return {(d, 0): self.x[group][d] for d, _ in times.calls if allowed[d]}
         calls: dict[Call, Any] = {}
         for d, number in times.calls:
             if allowed[d]:
-                at = None if self.draft is None else int(self.division.device[unit])  # type: ignore[index]
+                at = None if self.draft is None else int(self.division.device[group])  # type: ignore[index]
                 calls[d, number] = self.division.literal(None if at is None else (at, turn[g]) == (d, number))
         for d in {d for d, _ in calls}:
-            self.model.add(sum(on for (e, _), on in calls.items() if e == d) == self.x[unit][d])
+            self.model.add(sum(on for (e, _), on in calls.items() if e == d) == self.x[group][d])
         return calls
 
     def _call(self, call: Call) -> tuple[Any, Any]:
@@ -260,7 +260,7 @@ class CallProgram:
 
     def _run_on_cpus(self) -> None:
         """Let operations on CPUs follow what they read."""
-        times, group = self.times, self.times.units.grouping.group.tolist()
+        times, group = self.times, self.times.groups.grouping.group.tolist()
         for i, readers in enumerate(times.reads):
             for j in readers:
                 self.model.add(self.ready[j] >= self.ready[i])
@@ -284,7 +284,7 @@ def calls_program(
 ) -> ConstraintProgram:
     """Return the program of one inference on accelerators that are called.
 
-    device: the placement int32 [k] of units to start from, or None; priority: float64 [n], the calls of its operations.
+    device: the placement int32 [k] of groups to start from, or None; priority: float64 [n], the calls of operations.
     least_s: what is proven.
 
     Source: Tarnawski et al., NeurIPS 2020, section 4.2; literals in place of large constants, and nets in place of

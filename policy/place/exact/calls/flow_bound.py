@@ -23,7 +23,7 @@ from pipeline.core.graph import row_ptr, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import breadth_first
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.calls.latency_bound import leads_to
 from policy.place.exact.calls.series import SeriesPlacement, SeriesProgram
 from policy.place.exact.shared.elements import leaves_folded
@@ -146,7 +146,7 @@ def rounds_of(game: FlowGame, goes_on: Callable[[], bool]) -> Iterator[tuple[flo
 def flow_bound(problem: Problem, *, seconds: float) -> float:
     """Return seconds that no placement falls below, if each accelerator is called once; 0 if unknown."""
     until = time.monotonic() + seconds
-    finest = problem.derived(Units.of).k == finest_grouping(problem).k
+    finest = problem.derived(Groups.of).k == finest_grouping(problem).k
     game = game_of(problem, lambda: time.monotonic() < until) if finest else None
     if game is None:
         return 0.0
@@ -158,7 +158,7 @@ def _passed_through(problem: Problem, program: SeriesProgram) -> bool:
 
     On CPUs, where operations of an element run one by one, others may else run between them.
     """
-    graph, group = problem.graph, program.stages.elements.units.grouping.group
+    graph, group = problem.graph, program.stages.elements.groups.grouping.group
     if np.bincount(group).max() == 1:
         return True
     leads = leads_to(graph.n, graph.edges, topological_order(graph))
@@ -179,7 +179,7 @@ def _through_s(problem: Problem, program: SeriesProgram) -> Float64:
     that which makes most of it.
     """
     elements = program.stages.elements
-    graph, group = problem.graph, elements.units.grouping.group
+    graph, group = problem.graph, elements.groups.grouping.group
     through_s = elements.charges.work_s.copy()
     if problem.costs is None:
         return through_s

@@ -23,7 +23,7 @@ from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_or
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import longest
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.calls.call_kernels import CallMembership, CallSets, decide, surely_s
 from policy.place.exact.shared.cpsat_models import whole_nets
 from policy.place.exact.shared.flow import Arcs
@@ -59,8 +59,8 @@ class CallInputs:
         op_s = problem.derived(BoundInputs.of).op_s
         # Operations of one colour share an accelerator, and so its only call.
         parts = finest_grouping(problem) if calls == 1 else Grouping.identity(graph.n)
-        units = Units.of_grouping(problem, parts)
-        nets = whole_nets(problem, units) if topology.p > 1 else []
+        groups = Groups.of_grouping(problem, parts)
+        nets = whole_nets(problem, groups) if topology.p > 1 else []
         member = np.argsort(parts.group, kind="stable")
         ptr = row_ptr(parts.group, parts.k)
         order = topological_order(graph)
@@ -73,7 +73,7 @@ class CallInputs:
             member,
             op_s[:, ~cpu].min(axis=1),
             graph.weight_bytes.astype(np.int64),
-            int(units.room_bytes[~cpu].max()),
+            int(groups.room_bytes[~cpu].max()),
             np.cumsum([0, *(len(members) for members, _ in nets)]),
             np.array([g for members, _ in nets for g in members], np.int64),
             topology.slowest_link_s(np.array([size for _, size in nets], np.int64))[:, ~cpu].min(axis=1),
@@ -149,9 +149,9 @@ class PathCalls:
         net = np.flatnonzero(~certain & (sets.pay_s > 0))
         if not net.size:
             return least_s
-        unit = sets.net_part.astype(np.int32)
-        stays, staying = arcs.gather(net, owner, unit, t)  # outside if one member is
-        goes, going = arcs.gather(net, owner, unit, t)  # inside if one member is
+        group = sets.net_part.astype(np.int32)
+        stays, staying = arcs.gather(net, owner, group, t)  # outside if one member is
+        goes, going = arcs.gather(net, owner, group, t)  # inside if one member is
         arcs.colocate(staying, outwards=False)
         arcs.colocate(going, outwards=True)
         arcs.add(stays, goes, sets.pay_s[net])

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import LatencyModel
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.exact.calls.cpsat_calls import CallTimes, calls_program
 from policy.place.exact.calls.flow_bound import flow_bound
@@ -38,7 +38,7 @@ class LongestWait(Unknown[LatencyModel]):
                 LatencyDp().run(search, seed=0)
 
     def bounds(self, problem: Problem, execution: LatencyModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
-        """Return the largest unit, the longest path, and a path cut into calls."""
+        """Return the largest group, the longest path, and a path cut into calls."""
         work = problem.derived(BoundInputs.of)
         paths = problem.derived(Paths.of, work) if one_to_one else None
         if paths is None:
@@ -48,21 +48,21 @@ class LongestWait(Unknown[LatencyModel]):
         calls_s = path_bound(problem, calls, seconds=seconds) if flow_s == 0 else 0.0
         return [(longest_s, "critical path"), (calls_s, "calls along a path"), (flow_s, "flow of paths")]
 
-    def units(self, problem: Problem) -> Units:
-        """Return the problem's units, idle leaves folded into their neighbours again and again."""
+    def groups(self, problem: Problem) -> Groups:
+        """Return the problem's groups, idle leaves folded into their neighbours again and again."""
         return problem.derived(leaves_folded)
 
     def variables(self, problem: Problem, execution: LatencyModel) -> int:
         """Return the variables that say what is where, which nets calls hold partly, and when operations end."""
-        units, p, calls = self.units(problem), problem.topology.p, execution.calls
-        further = (units.k if calls == 1 else problem.graph.n) * (calls - 1) * p
-        return (units.k * p + further + sent_counts(problem, units)[0] * p * calls + problem.graph.n) // DIVISION
+        groups, p, calls = self.groups(problem), problem.topology.p, execution.calls
+        further = (groups.k if calls == 1 else problem.graph.n) * (calls - 1) * p
+        return (groups.k * p + further + sent_counts(problem, groups)[0] * p * calls + problem.graph.n) // DIVISION
 
     def program(
-        self, problem: Problem, units: Units, execution: LatencyModel, hint: Hint, bound_s: float
+        self, problem: Problem, groups: Groups, execution: LatencyModel, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
         """Return the program of calls."""
-        times = CallTimes.of(problem, units, execution.calls, hint.value_s)
+        times = CallTimes.of(problem, groups, execution.calls, hint.value_s)
         return calls_program(problem, times, hint.device, hint.priority, bound_s)
 
 

@@ -103,4 +103,4 @@ class SeriesProgram:
 
     def placement(self, device: Int32) -> Placement:
         """Return the placement of elements on devices int32 [k]."""
-        return self.stages.elements.units.placement(device)
+        return self.stages.elements.groups.placement(device)

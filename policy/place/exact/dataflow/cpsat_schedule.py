@@ -9,28 +9,28 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.problem import Problem
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_times import Draft, Tensor, Times
 from policy.place.exact.shared.cpsat_models import Alike, ConstraintProgram, Division, alike_devices, in_order_of_use
 
-Schedule = tuple[Int32, Float64, Float64]  # devices int32 [k] of units, start and end float64 [n] of operations
+Schedule = tuple[Int32, Float64, Float64]  # devices int32 [k] of groups, start and end float64 [n] of operations
 
 
 class ScheduleProgram:
     """The program of a problem under the rules of `listsched`."""
 
-    def __init__(self, units: Units, times: Times, draft: Draft | None, alike: Alike) -> None:
-        unit_ticks = np.zeros(units.allowed.shape, np.int64)
-        np.add.at(unit_ticks, units.grouping.group, times.op_ticks)
-        unit_s = np.where(units.allowed, unit_ticks * times.tick_s, math.inf)
+    def __init__(self, groups: Groups, times: Times, draft: Draft | None, alike: Alike) -> None:
+        group_ticks = np.zeros(groups.allowed.shape, np.int64)
+        np.add.at(group_ticks, groups.grouping.group, times.op_ticks)
+        group_s = np.where(groups.allowed, group_ticks * times.tick_s, math.inf)
         self.times, self.draft = times, draft
         device = None if draft is None else draft.device
-        self.division = Division(units, unit_s, device, times.unit_order(), alike)
+        self.division = Division(groups, group_s, device, times.group_order(), alike)
         self.model, self.x = self.division.model, self.division.x
-        self.p = units.allowed.shape[1]
+        self.p = groups.allowed.shape[1]
         self.horizon = serial_ticks(times) if draft is None else draft.length
         self.length = self.division.number(0, self.horizon, self.horizon if draft is not None else None)
-        self.start = [self._start(i) for i in range(len(times.unit))]
+        self.start = [self._start(i) for i in range(len(times.group))]
         self.on_device: list[list[Any]] = [[] for _ in range(self.p)]
         self.out: list[list[Any]] = [[] for _ in range(self.p)]
         self.into: list[list[Any]] = [[] for _ in range(self.p)]
@@ -39,7 +39,7 @@ class ScheduleProgram:
         """Return the program; least_ticks: what the whole is known to take at least."""
         times, model = self.times, self.model
         read = {v for t in times.tensors for v in t.readers} | {v for _, v in times.inner}
-        for i in range(len(times.unit)):
+        for i in range(len(times.group)):
             self._run(i, waits=i in read)
         for u, v in times.inner:
             model.add(self.start[v] >= self.end(u))
@@ -62,11 +62,11 @@ class ScheduleProgram:
 
     def on(self, i: int, d: int) -> Any:
         """Return the literal that operation i runs on device d."""
-        return self.x[self.times.unit[i]][d]
+        return self.x[self.times.group[i]][d]
 
     def at(self, i: int) -> int | None:
         """Return the device of operation i in the draft, if there is one."""
-        return None if self.draft is None else int(self.draft.device[self.times.unit[i]])
+        return None if self.draft is None else int(self.draft.device[self.times.group[i]])
 
     def end(self, i: int) -> Any:
         """Return the expression of the end of operation i."""
@@ -204,7 +204,7 @@ def serial_ticks(times: Times) -> int:
 
 
 def listsched(
-    problem: Problem, units: Units, times: Times, schedule: Schedule | None, least_s: float
+    problem: Problem, groups: Groups, times: Times, schedule: Schedule | None, least_s: float
 ) -> ConstraintProgram:
     """Return the program of a problem whose graph is acyclic.
 
@@ -212,9 +212,9 @@ def listsched(
     """
     if problem.costs is None:
         raise ValueError("a problem without costs")
-    alike = alike_devices(problem, units, problem.costs.op_s)
+    alike = alike_devices(problem, groups, problem.costs.op_s)
     draft = None
     if schedule is not None:
         device, start_s, end_s = schedule
-        draft = Draft.of(times, in_order_of_use(device, alike, times.unit_order()), start_s, end_s)
-    return ScheduleProgram(units, times, draft, alike).program(math.floor(least_s / times.tick_s))
+        draft = Draft.of(times, in_order_of_use(device, alike, times.group_order()), start_s, end_s)
+    return ScheduleProgram(groups, times, draft, alike).program(math.floor(least_s / times.tick_s))

@@ -10,7 +10,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.shared.cpsat_models import in_ticks, tick_of
 from policy.place.exact.shared.paths import BoundInputs, Paths
 
@@ -22,7 +22,7 @@ PRICING_S = 1.0  # seconds for the prices of unequal devices at most
 class Tensor:
     """What an operation sends elsewhere: one output, told apart by its bytes.
 
-    maker: the operation. readers: operations of other units. own_ticks: int [p, p], how long it occupies a link.
+    maker: the operation. readers: operations of other groups. own_ticks: int [p, p], how long it occupies a link.
     late_ticks: int [p, p], how much later it arrives.
     """
 
@@ -60,14 +60,14 @@ class Tensor:
 class Times:
     """All times of a problem in ticks.
 
-    unit: the unit of each operation. op_ticks: int64 [n, p]; block_ticks: int64 [n, p], how long an operation takes
+    group: the group of each operation. op_ticks: int64 [n, p]; block_ticks: int64 [n, p], how long an operation takes
     its device. head_ticks, tail_ticks: int64 [n], before when none starts, and what must follow its end. order: int64
-    [n], producers first. inner: the edges within units. gap_ticks: between two sends. allowed: bool [n, p].
+    [n], producers first. inner: the edges within groups. gap_ticks: between two sends. allowed: bool [n, p].
     """
 
     execution: DataflowModel
     tick_s: float
-    unit: list[int]
+    group: list[int]
     op_ticks: Int64
     block_ticks: Int64
     head_ticks: Int64
@@ -78,18 +78,18 @@ class Times:
     gap_ticks: int
     allowed: Bool
 
-    def unit_order(self) -> Int64:
-        """Return int64 [k], the units in the order in which their first operations come up."""
-        return np.array(list(dict.fromkeys(self.unit[i] for i in self.order.tolist())), np.int64)
+    def group_order(self) -> Int64:
+        """Return int64 [k], the groups in the order in which their first operations come up."""
+        return np.array(list(dict.fromkeys(self.group[i] for i in self.order.tolist())), np.int64)
 
     @classmethod
-    def of(cls, problem: Problem, units: Units, execution: DataflowModel, horizon_s: float) -> Times:
+    def of(cls, problem: Problem, groups: Groups, execution: DataflowModel, horizon_s: float) -> Times:
         """Return the times of a problem whose graph is acyclic; horizon_s: what a schedule takes, inf if unknown."""
         graph, topology = problem.graph, problem.topology
         if problem.costs is None:
             raise ValueError("a problem without costs")
-        unit = units.grouping.group
-        allowed = units.allowed[unit]
+        group = groups.grouping.group
+        allowed = groups.allowed[group]
         op_s = np.where(allowed, problem.costs.op_s, 0.0)
         link_s = graph.reads.size[:, None, None] / topology.link_bytes_per_s
         known = np.concatenate(
@@ -99,7 +99,7 @@ class Times:
             horizon_s = float(op_s.max(axis=1).sum())
         tick_s = tick_of(known, horizon_s, ticks=ROUNDING * (graph.n + graph.reads.edge.size + 100))
         block_s = np.where(op_s > 0, op_s + execution.block_s, 0.0)
-        tensors, inner = _tensors(problem, unit.tolist(), tick_s)
+        tensors, inner = _tensors(problem, group.tolist(), tick_s)
         work = problem.derived(BoundInputs.of)
         paths, none = problem.derived(Paths.of, work), np.zeros(graph.n)
         if paths is not None:
@@ -109,7 +109,7 @@ class Times:
         return cls(
             execution,
             tick_s,
-            unit.tolist(),
+            group.tolist(),
             in_ticks(op_s, tick_s),
             in_ticks(block_s, tick_s),
             in_ticks(heads_s, tick_s),
@@ -122,14 +122,14 @@ class Times:
         )
 
 
-def _tensors(problem: Problem, unit: list[int], tick_s: float) -> tuple[list[Tensor], list[tuple[int, int]]]:
-    """Return (what may have to be sent, the edges within units)."""
+def _tensors(problem: Problem, group: list[int], tick_s: float) -> tuple[list[Tensor], list[tuple[int, int]]]:
+    """Return (what may have to be sent, the edges within groups)."""
     graph, topology = problem.graph, problem.topology
     late = in_ticks(topology.link_latency_s, tick_s)
     readers: dict[tuple[int, int, int], list[int]] = {}
     inner = []
     for u, v, t, size in graph.read_rows():
-        if unit[u] == unit[v]:
+        if group[u] == group[v]:
             inner.append((u, v))
         else:
             readers.setdefault((u, t, size), []).append(v)
@@ -154,7 +154,7 @@ class Draft:
 
     @classmethod
     def of(cls, times: Times, device: Int32, start_s: Float64, end_s: Float64) -> Draft:
-        """Return the draft of units on devices, int32 [k], that ran as start_s and end_s, float64 [n], say."""
+        """Return the draft of groups on devices, int32 [k], that ran as start_s and end_s, float64 [n], say."""
         rank = np.empty(times.order.size, np.int64)
         rank[times.order] = np.arange(times.order.size)
         turns = [(float(start_s[i]), int(rank[i]), 0, i) for i in range(start_s.size)]
@@ -181,7 +181,7 @@ class _Queues:
             self.after.setdefault(u, []).append(v)
 
     def at(self, i: int) -> int:
-        return int(self.draft.device[self.times.unit[i]])
+        return int(self.draft.device[self.times.group[i]])
 
     def end(self, i: int) -> int:
         return int(self.draft.start[i] + self.times.op_ticks[i, self.at(i)])

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_schedule import listsched
 from policy.place.exact.dataflow.cpsat_times import Times
 from policy.place.exact.shared.bounds import Bound
@@ -32,24 +32,24 @@ class Makespan(Unknown[DataflowModel]):
 
     def variables(self, problem: Problem, execution: DataflowModel) -> int:
         """Return the variables that say what is where, and when operations and transfers begin."""
-        units, p = self.units(problem), problem.topology.p
-        tensors, apart = sent_counts(problem, units)
+        groups, p = self.groups(problem), problem.topology.p
+        tensors, apart = sent_counts(problem, groups)
         of_tensor = (0, p + 2, p * (p + 1))[execution.contention]
-        return division_size(problem, units) + problem.graph.n + apart + tensors * of_tensor
+        return division_size(problem, groups) + problem.graph.n + apart + tensors * of_tensor
 
     def program(
-        self, problem: Problem, units: Units, execution: DataflowModel, hint: Hint, bound_s: float
+        self, problem: Problem, groups: Groups, execution: DataflowModel, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
         """Return the program of a schedule."""
         depth = depths(problem.graph)
         if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
             return None
-        times = Times.of(problem, units, execution, hint.value_s)
+        times = Times.of(problem, groups, execution, hint.value_s)
         schedule = None
         device, timeline = hint.device, hint.timeline
-        if timeline is not None and device is not None and problem.fits(units.placement(device)):
+        if timeline is not None and device is not None and problem.fits(groups.placement(device)):
             schedule = (device, timeline.start_s, timeline.end_s)
-        return listsched(problem, units, times, schedule, bound_s)
+        return listsched(problem, groups, times, schedule, bound_s)
 
 
 MAKESPAN = Makespan()

@@ -11,7 +11,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import backward_operations, forward_edges
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.shared.cpsat_models import (
     Alike,
     ConstraintProgram,
@@ -39,15 +39,15 @@ class Pigeonhole(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What a program of loads places: units, of which some are one.
+    """What a program of loads places: groups, of which some are one.
 
-    units: the pieces. of_unit: which piece each unit before belongs to. charges: per kind; kind: int32 [p], of each
+    groups: the pieces. of_group: which piece each group before belongs to. charges: per kind; kind: int32 [p], of each
     device. device: int32 [k], the placement to start from, or None. pigeonhole: see there; None where it tells little.
     alike: devices that can change places still.
     """
 
-    units: Units
-    of_unit: Grouping
+    groups: Groups
+    of_group: Grouping
     charges: Charges
     kind: Int32
     device: Int32 | None
@@ -55,10 +55,10 @@ class Pieces(NamedTuple):
     alike: Alike
 
     @classmethod
-    def of(cls, problem: Problem, units: Units, device: Int32 | None, value_s: float) -> Pieces:
-        """Return units of which those are one that no placement parts that takes `value_s` or less."""
-        kinds = kinds_of(problem, units)
-        charges, together = charges_of(problem, units, kinds), Grouping.identity(units.k)
+    def of(cls, problem: Problem, groups: Groups, device: Int32 | None, value_s: float) -> Pieces:
+        """Return groups of which those are one that no placement parts that takes `value_s` or less."""
+        kinds = kinds_of(problem, groups)
+        charges, together = charges_of(problem, groups, kinds), Grouping.identity(groups.k)
         if device is not None and math.isfinite(value_s):
             counts = tuple(len(kind) for kind in kinds)
             together = inseparable_grouping(charges, counts, value_s * (1 + ROUNDING))
@@ -66,7 +66,7 @@ class Pieces(NamedTuple):
         kind = np.empty(problem.topology.p, np.int32)
         for q, members in enumerate(kinds):
             kind[list(members)] = q
-        whole = Units.of_grouping(problem, units.grouping.then(together))
+        whole = Groups.of_grouping(problem, groups.grouping.then(together))
         device = None if device is None else _of_pieces(device, together)
         alike = alike_devices(problem, whole, charges.work_s[:, kind])
         pigeonhole = _pigeonhole_of(charges.work_s[:, kind], alike, value_s)
@@ -80,17 +80,17 @@ class Pieces(NamedTuple):
     @property
     def members(self) -> list[list[int]]:
         """Return the pieces in each net."""
-        owner = np.repeat(np.arange(self.units.k), np.diff(self.charges.ptr))
+        owner = np.repeat(np.arange(self.groups.k), np.diff(self.charges.ptr))
         by_net = np.argsort(self.charges.net, kind="stable")
         return [part.tolist() for part in np.split(owner[by_net], np.cumsum(self.charges.size)[:-1])]
 
     @property
-    def unit_s(self) -> Float64:
+    def group_s(self) -> Float64:
         """Return float64 [k, p], what pieces take on every device."""
         return self.charges.work_s[:, self.kind]
 
 
-def _pigeonhole_of(unit_s: Float64, alike: Alike, value_s: float) -> Pigeonhole | None:
+def _pigeonhole_of(group_s: Float64, alike: Alike, value_s: float) -> Pigeonhole | None:
     """Return which pieces one of the devices alike has many of, if that is most of the load `value_s`.
 
     Of m n + 1 pieces that only m devices alike may have, one of these has n + 1; the smallest of these pieces bound the
@@ -98,9 +98,9 @@ def _pigeonhole_of(unit_s: Float64, alike: Alike, value_s: float) -> Pigeonhole 
     """
     best, pigeonhole = CROWDED * value_s, None
     for known in alike if math.isfinite(value_s) else []:
-        others = np.setdiff1d(np.arange(unit_s.shape[1]), known)
-        work_s = unit_s[:, known[0]]
-        bound_to = np.flatnonzero((unit_s[:, others] > value_s * (1 + ROUNDING)).all(axis=1) & np.isfinite(work_s))
+        others = np.setdiff1d(np.arange(group_s.shape[1]), known)
+        work_s = group_s[:, known[0]]
+        bound_to = np.flatnonzero((group_s[:, others] > value_s * (1 + ROUNDING)).all(axis=1) & np.isfinite(work_s))
         largest_first = bound_to[np.argsort(-work_s[bound_to], kind="stable")]
         for least in range(2, (largest_first.size - 1) // len(known) + 2):
             members = largest_first[: (least - 1) * len(known) + 1]
@@ -128,7 +128,7 @@ def _of_pieces(device: Int32, together: Grouping) -> Int32:
 class PassLoads(NamedTuple):
     """What pieces and nets cost in one pass: float64 [k, p], inf where not allowed, and float64 [t, p]."""
 
-    unit_s: Float64
+    group_s: Float64
     pay_s: Float64
 
 
@@ -137,19 +137,19 @@ def passes_of(problem: Problem, pieces: Pieces, *, apart: bool) -> list[PassLoad
     pay_s = pieces.charges.pay_s[:, pieces.kind]
     backward = backward_operations(problem.graph)
     if not apart or not backward.any() or problem.costs is None:
-        return [PassLoads(pieces.unit_s, pay_s)]
+        return [PassLoads(pieces.group_s, pay_s)]
     fore_s, back_s = (
-        sum_per_group(np.where(mine[:, None], problem.costs.op_s, 0.0), pieces.units.grouping)
+        sum_per_group(np.where(mine[:, None], problem.costs.op_s, 0.0), pieces.groups.grouping)
         for mine in (~backward, backward)
     )
     back_pay_s = np.zeros(pay_s.shape)
     number = {tuple(sorted(members)): i for i, members in enumerate(pieces.members if len(pay_s) else [])}
-    nets = whole_nets(problem, pieces.units, backward)
+    nets = whole_nets(problem, pieces.groups, backward)
     each_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))
     for (members, _), net_s in zip(nets, each_s, strict=True):
         if (i := number.get(tuple(sorted(members)))) is not None:
             back_pay_s[i] += net_s
-    known = np.isfinite(pieces.unit_s)
+    known = np.isfinite(pieces.group_s)
     return [
         PassLoads(np.where(known, fore_s, math.inf), np.maximum(pay_s - back_pay_s, 0.0)),
         PassLoads(np.where(known, back_s, math.inf), back_pay_s),
@@ -158,7 +158,7 @@ def passes_of(problem: Problem, pieces: Pieces, *, apart: bool) -> list[PassLoad
 
 def pipelined(
     problem: Problem,
-    units: Units,
+    groups: Groups,
     device: Int32 | None,
     value_s: float,
     bound_s: float,
@@ -172,23 +172,23 @@ def pipelined(
     path of the forward pass may leave a device and come back. apart: whether the largest loads of the two passes of
     training add up.
 
-    Source: Tarnawski et al., NeurIPS 2020, sections 4.1 and 5.2, with one variable per net and device, and units that
+    Source: Tarnawski et al., NeurIPS 2020, sections 4.1 and 5.2, with one variable per net and device, and groups that
     are never apart as one.
     """
-    pieces = Pieces.of(problem, units, device, value_s)
-    charges, unit_s = pieces.charges, pieces.unit_s
-    k, p = unit_s.shape
-    known_s = np.where(np.isfinite(unit_s), unit_s, 0.0)
+    pieces = Pieces.of(problem, groups, device, value_s)
+    charges, group_s = pieces.charges, pieces.group_s
+    k, p = group_s.shape
+    known_s = np.where(np.isfinite(group_s), group_s, 0.0)
     longest_s = value_s if math.isfinite(value_s) else float(known_s.max(axis=1).sum())
     ticks = FINE_TICKS if k * p <= SMALL else TICKS
     tick_s = longest_s / ticks if longest_s > 0 else 1.0
-    division = Division(pieces.units, unit_s, pieces.device, np.arange(k), pieces.alike)
+    division = Division(pieces.groups, group_s, pieces.device, np.arange(k), pieces.alike)
     passes = passes_of(problem, pieces, apart=apart)
     load, hinted = _loads(division, pieces, passes, tick_s)
     least = max(0, math.floor(bound_s / tick_s * (1 - ROUNDING)) - len(passes) * (charges.size.size + k))
     most = _largest(division, load, hinted, least, ticks)
     for d in range(p if math.isfinite(value_s) else 0):
-        for members, count in covers(unit_s[:, d], value_s * (1 + ROUNDING)):
+        for members, count in covers(group_s[:, d], value_s * (1 + ROUNDING)):
             division.model.add(sum(division.x[g][d] for g in members) <= count)
     if pieces.pigeonhole is not None:
         division.model.add(
@@ -197,18 +197,18 @@ def pipelined(
     if convex:
         _convex(problem, pieces, division)
     division.model.minimize(most)
-    return ConstraintProgram(division.model, [division.x[g] for g in pieces.of_unit.group.tolist()], [], tick_s)
+    return ConstraintProgram(division.model, [division.x[g] for g in pieces.of_group.group.tolist()], [], tick_s)
 
 
 def _loads(
     division: Division, pieces: Pieces, passes: list[PassLoads], tick_s: float
 ) -> tuple[list[list[list[Any]]], Int64]:
     """Return (the terms of the load of each device in each pass, int64 [passes, p], what they are in the hint)."""
-    k, p = pieces.unit_s.shape
+    k, p = pieces.group_s.shape
     load: list[list[list[Any]]] = [[[] for _ in range(p)] for _ in passes]
     hinted = np.zeros((len(passes), p), np.int64)
     for number, part in enumerate(passes):
-        ticks = in_ticks(part.unit_s, tick_s)
+        ticks = in_ticks(part.group_s, tick_s)
         for g, d in np.argwhere(ticks).tolist():
             load[number][d].append(int(ticks[g, d]) * division.x[g][d])
         if division.device is not None:
@@ -276,7 +276,7 @@ def _convex(problem: Problem, pieces: Pieces, division: Division) -> None:
     A literal says that a device has an operation at or before this one; where it holds a reader of this one as well, it
     holds this one.
     """
-    group = pieces.units.grouping.group
+    group = pieces.groups.grouping.group
     edges = forward_edges(problem.graph).T.tolist()
     inner = sorted({i for edge in edges for i in edge})
     for d in range(problem.topology.p):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from policy.place.base.groups import Units, mostly_on
+from policy.place.base.groups import Groups, mostly_on
 from policy.place.base.search import Method, Search
 from policy.place.exact.pipelined.cpsat_pipeline import Pieces
 from policy.place.exact.pipelined.dpl import begin_with_orders
@@ -51,9 +51,9 @@ class Milp(Method):
         problem = search.problem
         if search.left <= 0 or problem.costs is None:
             return
-        units = problem.derived(Units.of)
+        groups = problem.derived(Groups.of)
         if search.best is None:  # no device holds everything
-            search.evaluate([units.placement(units.repaired(units.devices_of(mostly_on(problem, 0))))])
+            search.evaluate([groups.placement(groups.repaired(groups.devices_of(mostly_on(problem, 0))))])
         if search.execution is not None and search.execution.stage_rules is not None:
             begin_with_orders(search, seed=0)
         bound_s = prove_bound(search)
@@ -69,17 +69,17 @@ class Milp(Method):
         """Let the solver look once; return whether there is nothing left to find."""
         problem = search.problem
         rules = None if search.execution is None else search.execution.stage_rules
-        units = problem.derived(leaves_folded)
-        device = None if search.best is None else units.devices_of(search.best)
+        groups = problem.derived(leaves_folded)
+        device = None if search.best is None else groups.devices_of(search.best)
         known_s = math.inf if rules is None else search.best_s
-        pieces = Pieces.of(problem, units, device, known_s)
-        if pieces.unit_s.size + pieces.charges.size.size * problem.topology.p > self.largest:
+        pieces = Pieces.of(problem, groups, device, known_s)
+        if pieces.group_s.size + pieces.charges.size.size * problem.topology.p > self.largest:
             return True
         convex = rules is not None and rules.contiguity != "free"
         effort = SolverEffort(seconds, math.ceil(self.effort * search.left) if math.isinf(search.left_s) else None)
         solved = solve_loads(problem, pieces, known_s, bound_s, effort, convex=convex)
         if solved.device is not None:
-            search.evaluate([pieces.units.placement(solved.device)])
+            search.evaluate([pieces.groups.placement(solved.device)])
         if rules is not None and is_finest(search):
             search.prove(solved.bound_s * (1 - SAFETY), "milp")
         return solved.complete

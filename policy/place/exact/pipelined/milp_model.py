@@ -68,20 +68,20 @@ def solve_loads(
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
-    unit_s = pieces.unit_s
-    k, p = unit_s.shape
+    group_s = pieces.group_s
+    k, p = group_s.shape
     scale = value_s if math.isfinite(value_s) and value_s > 0 else float(pieces.charges.work_s.min(axis=1).sum()) or 1.0
     rows = _Terms()
     most, free = k * p, [k * p + 1]  # the variable of the largest load, and the next one that is free
-    load = [[(g * p + d, unit_s[g, d] / scale) for g in range(k) if 0 < unit_s[g, d] < math.inf] for d in range(p)]
+    load = [[(g * p + d, group_s[g, d] / scale) for g in range(k) if 0 < group_s[g, d] < math.inf] for d in range(p)]
     for g in range(k):
         rows.add([(g * p + d, 1.0) for d in range(p)], 1.0, 1.0)
     _add_nets(rows, pieces, load, free, scale)
     for terms in load:
         rows.add([*terms, (most, -1.0)], -np.inf, 0.0)
-    room = pieces.units.room_bytes
+    room = pieces.groups.room_bytes
     for d in np.flatnonzero(room < UNLIMITED).tolist():
-        held = [(g * p + d, float(b) / float(room[d])) for g, b in enumerate(pieces.units.held_bytes.tolist()) if b]
+        held = [(g * p + d, float(b) / float(room[d])) for g, b in enumerate(pieces.groups.held_bytes.tolist()) if b]
         rows.add(held, 0.0, 1.0)
     if pieces.pigeonhole is not None:
         pigeonhole = [(g * p + pieces.pigeonhole.device, 1.0) for g in pieces.pigeonhole.members]
@@ -119,7 +119,7 @@ def solve_loads(
 
 def _add_nets(rows: _Terms, pieces: Pieces, load: list[list[tuple[int, float]]], free: list[int], scale: float) -> None:
     """Let devices pay for nets that they hold partly."""
-    charges, p = pieces.charges, pieces.unit_s.shape[1]
+    charges, p = pieces.charges, pieces.group_s.shape[1]
     for i, (first, *others) in enumerate(pieces.members if charges.size.size else []):
         for d in range(p):
             pays = float(charges.pay_s[i, pieces.kind[d]]) / scale
@@ -134,7 +134,7 @@ def _add_nets(rows: _Terms, pieces: Pieces, load: list[list[tuple[int, float]]],
 
 def _add_convexity(rows: _Terms, problem: Problem, pieces: Pieces, free: list[int]) -> None:
     """Let no path of the forward pass leave a device and come back; see `cpsat_pipeline.pipelined`."""
-    group, p = pieces.units.grouping.group, pieces.unit_s.shape[1]
+    group, p = pieces.groups.grouping.group, pieces.group_s.shape[1]
     edges = forward_edges(problem.graph).T.tolist()
     inner = sorted({i for edge in edges for i in edge})
     for d in range(p):
@@ -151,8 +151,8 @@ def _add_convexity(rows: _Terms, problem: Problem, pieces: Pieces, free: list[in
 
 def _usable(pieces: Pieces) -> Float64:
     """Return float64 [k p], 1 where a piece may go: of devices alike, the largest pieces use the first ones."""
-    usable = np.isfinite(pieces.unit_s).astype(float)
-    largest_first = np.argsort(-pieces.unit_s.min(axis=1), kind="stable")
+    usable = np.isfinite(pieces.group_s).astype(float)
+    largest_first = np.argsort(-pieces.group_s.min(axis=1), kind="stable")
     for members in pieces.alike:
         for rank, g in enumerate(largest_first[: len(members)].tolist()):
             usable[g, members[rank + 1 :]] = 0.0

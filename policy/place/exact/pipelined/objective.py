@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import PipelineModel
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.exact.pipelined.counting import counting_bound
 from policy.place.exact.pipelined.cpsat_pipeline import pipelined
@@ -39,27 +39,27 @@ class LargestLoad(Unknown[PipelineModel]):
         begin_with_orders(search, seed=seed)
 
     def bounds(self, problem: Problem, execution: PipelineModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
-        """Return the least largest load, and the largest unit."""
+        """Return the least largest load, and the largest group."""
         return load_bounds(problem, seconds=seconds)
 
-    def units(self, problem: Problem) -> Units:
-        """Return the problem's units, idle leaves folded into their neighbours again and again."""
+    def groups(self, problem: Problem) -> Groups:
+        """Return the problem's groups, idle leaves folded into their neighbours again and again."""
         return problem.derived(leaves_folded)
 
     def program(
-        self, problem: Problem, units: Units, execution: PipelineModel, hint: Hint, bound_s: float
+        self, problem: Problem, groups: Groups, execution: PipelineModel, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
-        """Return the program of loads, of units that nothing faster than the hint parts."""
+        """Return the program of loads, of groups that nothing faster than the hint parts."""
         rules = {"convex": execution.contiguity != "free", "apart": execution.passes == "apart"}
-        return pipelined(problem, units, hint.device, hint.value_s, bound_s, **rules)
+        return pipelined(problem, groups, hint.device, hint.value_s, bound_s, **rules)
 
     def below(
-        self, problem: Problem, units: Units, execution: PipelineModel, hint: Hint, value_s: float
+        self, problem: Problem, groups: Groups, execution: PipelineModel, hint: Hint, value_s: float
     ) -> ConstraintProgram | None:
         """Return the program of loads below one: more is known to be together then, and there is nothing to balance."""
         if hint.device is None or execution.passes == "apart":
             return None
-        program = pipelined(problem, units, hint.device, value_s, 0.0, convex=execution.contiguity != "free")
+        program = pipelined(problem, groups, hint.device, value_s, 0.0, convex=execution.contiguity != "free")
         program.model.clear_hints()
         program.model.clear_objective()
         return program
@@ -72,6 +72,6 @@ def load_bounds(problem: Problem, *, seconds: float) -> list[Bound]:
     """Return bounds of the largest load of a device."""
     work = problem.derived(BoundInputs.of)
     load_s, _ = work.load(0.0, seconds)
-    largest_s = float(work.unit_s.min(axis=1).max())
-    counted_s = counting_bound(work.unit_s, max(load_s, largest_s))
+    largest_s = float(work.group_s.min(axis=1).max())
+    counted_s = counting_bound(work.group_s, max(load_s, largest_s))
     return [(load_s, "load"), (largest_s, "largest unit"), (counted_s, "number of large units")]

@@ -58,7 +58,7 @@ def replicated_stages(problem: Problem, microbatches: int, *, workers: int = 2) 
     best = program.below(limit_s).of_ideals(ideals, lambda: True, workers=workers) or known
     if not best:
         raise UsageError("No stages fit the devices.", "Use devices with more memory, or more of them.")
-    group = program.elements.units.grouping.group
+    group = program.elements.groups.grouping.group
     return [
         ReplicatedStage(np.flatnonzero(np.isin(group, stage.elements)), devices, stage.load_s)
         for stage, devices in zip(best, devices_of(program.elements, best), strict=True)

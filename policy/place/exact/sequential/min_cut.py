@@ -15,7 +15,7 @@ from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
 from pipeline.shared.feasibility import finest_grouping
-from policy.place.base.groups import Units, mostly_on
+from policy.place.base.groups import Groups, mostly_on
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.nets import Cut
@@ -51,39 +51,39 @@ class MinCut(Method):
         problem = search.problem
         if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
             return
-        units = problem.derived(Units.of)
+        groups = problem.derived(Groups.of)
         additive = search.execution is None or search.execution.additive
-        cut = Cut.of(problem, units.grouping, normalised=additive)
-        self._divide(search, units, cut, 0.0, proves=additive and problem.topology.p == 2)
+        cut = Cut.of(problem, groups.grouping, normalised=additive)
+        self._divide(search, groups, cut, 0.0, proves=additive and problem.topology.p == 2)
         if problem.topology.p > 2:
             prove_bound(search)
         launch_s = float(problem.costs.launch_s.mean()) if additive else 0.0
         for share in SURCHARGES if launch_s > 0 else ():
-            self._divide(search, units, cut, share * launch_s, proves=False)
-        self._descend(search, units, cut, np.random.default_rng(seed))
+            self._divide(search, groups, cut, share * launch_s, proves=False)
+        self._descend(search, groups, cut, np.random.default_rng(seed))
 
-    def _divide(self, search: Search, units: Units, cut: Cut, surcharge_s: float, *, proves: bool) -> None:
+    def _divide(self, search: Search, groups: Groups, cut: Cut, surcharge_s: float, *, proves: bool) -> None:
         """Ask about the divisions found from all starts, and about those with memory priced until weights fit."""
         bound_s = 0.0
-        for start in _starts(search, units, cut):
-            price = MemoryPrice.of(units, cut)
+        for start in _starts(search, groups, cut):
+            price = MemoryPrice.of(groups, cut)
             device = start
             for _ in range(1 + self.prices):
                 if search.done:
                     return
-                device, value_s = self._cheapest(search, cut, device, price.extra_s(units), surcharge_s)
-                bound_s = max(bound_s, value_s - price.paid_s(units))
-                search.evaluate([units.placement(device), units.placement(units.repaired(device))])
-                if not price.move(_held(units, device)):
+                device, value_s = self._cheapest(search, cut, device, price.extra_s(groups), surcharge_s)
+                bound_s = max(bound_s, value_s - price.paid_s(groups))
+                search.evaluate([groups.placement(device), groups.placement(groups.repaired(device))])
+                if not price.move(_held(groups, device)):
                     break
-        if proves and _agrees(search, units, cut) and search.problem.costs is not None:
+        if proves and _agrees(search, groups, cut) and search.problem.costs is not None:
             search.prove((bound_s + float(search.problem.costs.launch_s.min())) * (1 - SAFETY), "minimum cut")
 
     def _cheapest(
         self, search: Search, cut: Cut, device: Int32, extra_s: Float64, surcharge_s: float
     ) -> tuple[Int32, float]:
         """Return (the division int32 [k] that cuts lead to, what it costs); with two devices what any costs."""
-        p = cut.unit_s.shape[1]
+        p = cut.group_s.shape[1]
         if p == 2:
             return cut.two_devices(extra_s, surcharge_s)
         value_s = cut.value_s(device, extra_s, surcharge_s)
@@ -100,13 +100,13 @@ class MinCut(Method):
                 break
         return device, value_s
 
-    def _descend(self, search: Search, units: Units, cut: Cut, rng: np.random.Generator) -> None:
-        """Move units at the border of the best placement one by one, as long as that helps."""
+    def _descend(self, search: Search, groups: Groups, cut: Cut, rng: np.random.Generator) -> None:
+        """Move groups at the border of the best placement one by one, as long as that helps."""
         for _ in range(self.passes):
             if search.done or search.best is None:
                 return
             before_s = search.best_s
-            moves = border_moves(units, cut, units.devices_of(search.best), rng)
+            moves = border_moves(groups, cut, groups.devices_of(search.best), rng)
             if moves.r == 0:
                 return
             search.local_search(search.best, moves)
@@ -114,55 +114,55 @@ class MinCut(Method):
                 return
 
 
-def _starts(search: Search, units: Units, cut: Cut) -> Iterator[Int32]:
+def _starts(search: Search, groups: Groups, cut: Cut) -> Iterator[Int32]:
     """Yield divisions to change, int32 [k]; with two devices a cut does not depend on where it starts."""
-    yield cut.unit_s.argmin(axis=1).astype(np.int32)
-    if units.room_bytes.size > 2:
-        for d in range(units.room_bytes.size):
-            yield units.devices_of(mostly_on(search.problem, d))
+    yield cut.group_s.argmin(axis=1).astype(np.int32)
+    if groups.room_bytes.size > 2:
+        for d in range(groups.room_bytes.size):
+            yield groups.devices_of(mostly_on(search.problem, d))
         if search.best is not None:
-            yield units.devices_of(search.best)
+            yield groups.devices_of(search.best)
 
 
-def _agrees(search: Search, units: Units, cut: Cut) -> bool:
+def _agrees(search: Search, groups: Groups, cut: Cut) -> bool:
     """Return whether the cut's sum is a bound of what the evaluator says.
 
     So it is if the groups are no coarser than they must be, the evaluator's operations are the problem's nodes, and
     the sum is not above what the evaluator says of the best placement.
     """
     problem = search.problem
-    if search.best is None or units.k != finest_grouping(problem).k:
+    if search.best is None or groups.k != finest_grouping(problem).k:
         return False
-    sum_s = cut.value_s(units.devices_of(search.best))
+    sum_s = cut.value_s(groups.devices_of(search.best))
     return sum_s <= search.best_s * (1 + SAFETY) and one_to_one(search)
 
 
-def _held(units: Units, device: Int32) -> Int64:
+def _held(groups: Groups, device: Int32) -> Int64:
     """Return int64 [p], the bytes that each device holds."""
-    held = np.zeros(units.room_bytes.size, np.int64)
-    np.add.at(held, device, units.held_bytes)
+    held = np.zeros(groups.room_bytes.size, np.int64)
+    np.add.at(held, device, groups.held_bytes)
     return held
 
 
-def border_moves(units: Units, cut: Cut, device: Int32, rng: np.random.Generator) -> Moves:
-    """Return moves, in random order, of each unit that sends or receives to each device it may go to.
+def border_moves(groups: Groups, cut: Cut, device: Int32, rng: np.random.Generator) -> Moves:
+    """Return moves, in random order, of each group that sends or receives to each device it may go to.
 
-    device: int32 [k], where the units are.
+    device: int32 [k], where the groups are.
     """
     nets = cut.nets
     crossing = device[nets.home[nets.owner]] != device[nets.reader]
     border = np.unique(np.concatenate([nets.home[nets.owner][crossing], nets.reader[crossing]]))
-    unit, target = np.nonzero(units.allowed[border])
-    unit = border[unit]
-    elsewhere = np.flatnonzero(device[unit] != target)
+    group, target = np.nonzero(groups.allowed[border])
+    group = border[group]
+    elsewhere = np.flatnonzero(device[group] != target)
     rng.shuffle(elsewhere)
-    unit, target = unit[elsewhere], target[elsewhere]
-    members = np.argsort(units.grouping.group, kind="stable")
-    ptr = row_ptr(units.grouping.group, units.k)
-    nodes = [members[ptr[u] : ptr[u + 1]] for u in unit.tolist()]
+    group, target = group[elsewhere], target[elsewhere]
+    members = np.argsort(groups.grouping.group, kind="stable")
+    ptr = row_ptr(groups.grouping.group, groups.k)
+    nodes = [members[ptr[u] : ptr[u + 1]] for u in group.tolist()]
     lengths = np.array([part.size for part in nodes], np.int64)
-    none = np.full(unit.size, -1, np.int32)
-    zero = np.zeros(unit.size)
+    none = np.full(group.size, -1, np.int32)
+    zero = np.zeros(group.size)
     node = np.concatenate([np.zeros(0, np.int32), *nodes]).astype(np.int32)
     return Moves(np.r_[0, np.cumsum(lengths)], node, target.astype(np.int32), none, zero, zero, bounded=True)
 
@@ -181,21 +181,21 @@ class MemoryPrice:
     first_s: float
 
     @classmethod
-    def of(cls, units: Units, cut: Cut) -> MemoryPrice:
+    def of(cls, groups: Groups, cut: Cut) -> MemoryPrice:
         """Return prices of 0."""
-        p = units.room_bytes.size
-        work_s = np.where(np.isfinite(cut.unit_s), cut.unit_s, 0.0).max(axis=1).sum()
-        first_s = float(work_s) / max(int(units.held_bytes.sum()), 1) / 64
-        return cls(np.zeros(p), np.zeros(p), np.full(p, math.inf), units.room_bytes, first_s)
+        p = groups.room_bytes.size
+        work_s = np.where(np.isfinite(cut.group_s), cut.group_s, 0.0).max(axis=1).sum()
+        first_s = float(work_s) / max(int(groups.held_bytes.sum()), 1) / 64
+        return cls(np.zeros(p), np.zeros(p), np.full(p, math.inf), groups.room_bytes, first_s)
 
-    def extra_s(self, units: Units) -> Float64:
-        """Return float64 [k, p], the price of each unit on each device."""
-        price_s: Float64 = units.held_bytes[:, None] * self.per_byte_s
+    def extra_s(self, groups: Groups) -> Float64:
+        """Return float64 [k, p], the price of each group on each device."""
+        price_s: Float64 = groups.held_bytes[:, None] * self.per_byte_s
         return price_s
 
-    def paid_s(self, units: Units) -> float:
+    def paid_s(self, groups: Groups) -> float:
         """Return what all the room costs: at most that is paid by a division that fits."""
-        return float(np.where(self.per_byte_s > 0, self.per_byte_s * units.room_bytes, 0.0).sum())
+        return float(np.where(self.per_byte_s > 0, self.per_byte_s * groups.room_bytes, 0.0).sum())
 
     def move(self, held_bytes: Int64) -> bool:
         """Change the prices after a division by which the devices hold int64 [p] bytes; say if there is need."""

@@ -42,7 +42,7 @@ def sum_bounds(problem: Problem, *, seconds: float, one_to_one: bool) -> list[Bo
     if problem.costs is None:
         raise ValueError("a problem without costs")
     launch_s = float(problem.costs.launch_s.min())
-    bounds = [(float(work.unit_s.min(axis=1).sum()) + launch_s, "work")]
+    bounds = [(float(work.group_s.min(axis=1).sum()) + launch_s, "work")]
     if one_to_one and problem.topology.p > 1:
         cut = Cut.of(problem, finest_grouping(problem))
         if problem.topology.p > 2:

@@ -17,14 +17,14 @@ def path_starts(
     order: Int32,
     into: Neighbours,
     op_s: Float64,
-    unit: Int32,
+    group: Int32,
     per_byte_s: Float64,
     latency_s: Float64,
     floor_s: Float64,
 ) -> Float64:
     """Return float64 [n, p], before when no operation can start on each device; inf where it is not supported.
 
-    order: int32 [n], producers first. Operations of equal `unit` share a device. floor_s: float64 [n], what is known.
+    order: int32 [n], producers first. Operations of equal `group` share a device. floor_s: float64 [n], what is known.
     """
     ptr, producers, size = into
     n, p = op_s.shape
@@ -42,7 +42,7 @@ def path_starts(
                     end_s = start_s[u, s] + op_s[u, s]
                     if s == d:
                         earliest = min(earliest, end_s)
-                    elif unit[u] != unit[v]:
+                    elif group[u] != group[v]:
                         earliest = min(earliest, end_s + latency_s[s, d] + size[e] * per_byte_s[s, d])
                 latest = max(latest, earliest)
             start_s[v, d] = latest
@@ -145,7 +145,7 @@ def through_cut(
 
 @compiled
 def first_fit(order: Int64, held: Int64, room: Int64, allowed: Bool) -> Int32:
-    """Return int32 [k], the first device with room for each unit in the order, -1 where none has; uses `room`."""
+    """Return int32 [k], the first device with room for each group in the order, -1 where none has; uses `room`."""
     device = np.full(held.size, -1, np.int32)
     for i in order:
         for d in range(room.size):

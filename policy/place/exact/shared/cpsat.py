@@ -17,7 +17,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units, mostly_on
+from policy.place.base.groups import Groups, mostly_on
 from policy.place.base.search import BudgetEndedError, Method, Search
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.cpsat_models import ConstraintProgram
@@ -67,10 +67,10 @@ class CpSat(Method):
         if search.left <= 0 or problem.costs is None:
             return
         execution, objective = search.execution, objective_of(search.execution)
-        units = problem.derived(Units.of)
+        groups = problem.derived(Groups.of)
         if search.best is None:  # no device holds everything
-            first = units.devices_of(mostly_on(problem, 0))
-            search.evaluate([units.placement(units.repaired(first))])
+            first = groups.devices_of(mostly_on(problem, 0))
+            search.evaluate([groups.placement(groups.repaired(first))])
         if search.best is None:  # the program counts weights alone, not what a simulator adds to them
             with search.limited(search.author, seconds=ROOM * search.left_s):
                 repair_memory(search, seed=seed)
@@ -81,22 +81,22 @@ class CpSat(Method):
         search.prove(*lower_bound(problem, execution, seconds=seconds, one_to_one=same))
         if search.done or size_of(search) > self.largest:
             return
-        finest = units.k == finest_grouping(problem).k
-        units = objective.units(problem)
+        finest = groups.k == finest_grouping(problem).k
+        groups = objective.groups(problem)
         proves = finest and objective.exact
-        if proves and size_of(search) > EASY and (same or one_to_one(search)) and self._refuted(search, units, seed):
+        if proves and size_of(search) > EASY and (same or one_to_one(search)) and self._refuted(search, groups, seed):
             return
-        device = None if search.best is None else units.devices_of(search.best)
+        device = None if search.best is None else groups.devices_of(search.best)
         priority = None if search.best is None else search.best.priority
         hint = Hint(device, search.best_s, timeline if same else None, priority)
-        program = objective.program(problem, units, execution, hint, search.bound_s)
+        program = objective.program(problem, groups, execution, hint, search.bound_s)
         if program is None:
             return
-        bound_s = self._solve(search, program, _Asking(search, units, program), seed)
+        bound_s = self._solve(search, program, _Asking(search, groups, program), seed)
         if proves and (same or one_to_one(search)):
             search.prove((bound_s + objective.constant_s(problem)) * (1 - SAFETY), "cpsat")
 
-    def _refuted(self, search: Search, units: Units, seed: int) -> bool:
+    def _refuted(self, search: Search, groups: Groups, seed: int) -> bool:
         """Return whether there is nothing better; asked as long as there is, and some of the time is left."""
         from ortools.sat.python import cp_model
 
@@ -105,8 +105,8 @@ class CpSat(Method):
         with search.limited(search.author, seconds=REFUTING * search.left_s):
             while not search.done and search.best is not None:
                 value_s = search.best_s * (1 - BETTER)
-                hint = Hint(units.devices_of(search.best), search.best_s, None)
-                program = objective.below(problem, units, execution, hint, value_s)
+                hint = Hint(groups.devices_of(search.best), search.best_s, None)
+                program = objective.below(problem, groups, execution, hint, value_s)
                 if program is None:
                     break
                 solver = self._solver(search, seed, share=REFUTING)
@@ -116,7 +116,7 @@ class CpSat(Method):
                     search.prove(value_s * (1 - SAFETY), "cpsat")
                 if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                     break
-                _Asking(search, units, program)(solver.value, search.best_s / program.tick_s)
+                _Asking(search, groups, program)(solver.value, search.best_s / program.tick_s)
                 if search.best_s > value_s:  # better in ticks alone
                     break
         return search.proven
@@ -180,14 +180,14 @@ def _stoppable(solver: Any, search: Search) -> Iterator[None]:
 class _Asking:
     """Asks the evaluator about what the solver finds."""
 
-    def __init__(self, search: Search, units: Units, program: ConstraintProgram) -> None:
-        self.search, self.units, self.program = search, units, program
+    def __init__(self, search: Search, groups: Groups, program: ConstraintProgram) -> None:
+        self.search, self.groups, self.program = search, groups, program
         self.depth = depths(search.problem.graph)
 
     def __call__(self, value: Callable[[Any], int], objective: float) -> bool:
         """Ask about one solution; return whether to go on. value: what a variable is in it."""
         device = np.array([next(d for d, on in enumerate(row) if value(on)) for row in self.program.x], np.int32)
-        placements = [self.units.placement(device)]
+        placements = [self.groups.placement(device)]
         if self.search.problem.ordered and self.program.start:
             start = np.array([value(s) for s in self.program.start], np.int64)
             rank = np.empty(start.size)

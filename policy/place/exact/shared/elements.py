@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges, stand_in_edges
 from pipeline.shared.cycles import strong_components
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.shared.cpsat_models import alike_devices, whole_nets
 
 WIDEST = 32  # members of a net up to which all its pairs are looked at
@@ -40,36 +40,36 @@ class Charges(NamedTuple):
 class Elements:
     """The least that contiguous stages consist of.
 
-    units: the elements, k sets of operations. kinds: K sets of devices that can change places. charges: what they cost.
+    groups: the elements, k sets of operations. kinds: K sets of devices that can change places. charges: their costs.
     edges: int32 [2, e], unique, sorted: which element must not be in a later stage than which other; acyclic.
     """
 
-    units: Units
+    groups: Groups
     kinds: tuple[tuple[int, ...], ...]
     charges: Charges
     edges: Int32
 
     @classmethod
     def of(cls, problem: Problem) -> Elements:
-        """Return the elements of a problem whose costs are known: units in one cycle are one, idle leaves are folded.
+        """Return the elements of a problem whose costs are known: groups in one cycle are one, idle leaves are folded.
 
         Source: Tarnawski et al., NeurIPS 2020, pre-processing of the published code. There leaves are folded whatever
         they hold; here only where memory cannot bind, so that the answer stays exact.
         """
-        units = problem.derived(leaves_folded)
-        group = units.grouping.group
-        edges = unique_edges(_order_edges(problem, units.grouping), units.k)
-        fused = strong_components(units.k, edges)
-        if int(fused.max(initial=-1)) + 1 < units.k:
-            units = Units.of_grouping(problem, Grouping.of_labels(fused[group]))
-            edges = unique_edges(_order_edges(problem, units.grouping), units.k)
-        kinds = kinds_of(problem, units)
-        return cls(units, kinds, charges_of(problem, units, kinds), edges)
+        groups = problem.derived(leaves_folded)
+        group = groups.grouping.group
+        edges = unique_edges(_order_edges(problem, groups.grouping), groups.k)
+        fused = strong_components(groups.k, edges)
+        if int(fused.max(initial=-1)) + 1 < groups.k:
+            groups = Groups.of_grouping(problem, Grouping.of_labels(fused[group]))
+            edges = unique_edges(_order_edges(problem, groups.grouping), groups.k)
+        kinds = kinds_of(problem, groups)
+        return cls(groups, kinds, charges_of(problem, groups, kinds), edges)
 
     @property
     def k(self) -> int:
         """Return the number of elements."""
-        return self.units.k
+        return self.groups.k
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -78,34 +78,34 @@ class Elements:
 
     def merged(self, together: Grouping) -> Elements:
         """Return the elements of which some are one; the quotient must be acyclic."""
-        units = Units.of_grouping(self.units.problem, self.units.grouping.then(together))
+        groups = Groups.of_grouping(self.groups.problem, self.groups.grouping.then(together))
         edges = unique_edges(_between(self.edges, together), together.k)
-        return Elements(units, self.kinds, merged(self.charges, together), edges)
+        return Elements(groups, self.kinds, merged(self.charges, together), edges)
 
 
-def leaves_folded(problem: Problem) -> Units:
-    """Return units in which what takes no time and has one neighbour only is one with it, again and again.
+def leaves_folded(problem: Problem) -> Groups:
+    """Return groups in which what takes no time and has one neighbour only is one with it, again and again.
 
-    No placement gets slower, nor less contiguous: such a unit can as well be where its neighbour is. What holds
+    No placement gets slower, nor less contiguous: such a group can as well be where its neighbour is. What holds
     weights stays alone where memory could object.
     """
-    units = problem.derived(Units.of)
+    groups = problem.derived(Groups.of)
     if problem.costs is None:
-        return units
-    group = units.grouping.group
-    edges = _between(problem.graph.edges, units.grouping)
+        return groups
+    group = groups.grouping.group
+    edges = _between(problem.graph.edges, groups.grouping)
     pairs = np.unique(np.concatenate([edges, edges[::-1]], axis=1), axis=1)
-    neighbours: list[set[int]] = [set() for _ in range(units.k)]
+    neighbours: list[set[int]] = [set() for _ in range(groups.k)]
     for a, b in pairs.T.tolist():
         neighbours[a].add(b)
-    idle = np.where(units.allowed, sum_per_group(problem.costs.op_s, units.grouping), 0.0).max(axis=1) == 0
-    idle &= (units.held_bytes == 0) | (int(units.held_bytes.sum()) <= int(units.room_bytes.min()))
-    label = _folded_into(neighbours, idle, units.allowed)
-    return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+    idle = np.where(groups.allowed, sum_per_group(problem.costs.op_s, groups.grouping), 0.0).max(axis=1) == 0
+    idle &= (groups.held_bytes == 0) | (int(groups.held_bytes.sum()) <= int(groups.room_bytes.min()))
+    label = _folded_into(neighbours, idle, groups.allowed)
+    return Groups.of_grouping(problem, Grouping.of_labels(label[group]))
 
 
 def _folded_into(neighbours: list[set[int]], idle: Bool, allowed: Bool) -> Int64:
-    """Return int64 [k], the unit that each is one with at last; uses `neighbours` up."""
+    """Return int64 [k], the group that each is one with at last; uses `neighbours` up."""
     label = np.arange(idle.size)
     waiting = [u for u in np.flatnonzero(idle).tolist() if len(neighbours[u]) == 1]
     while waiting:
@@ -125,28 +125,28 @@ def _folded_into(neighbours: list[set[int]], idle: Bool, allowed: Bool) -> Int64
     return label
 
 
-def kinds_of(problem: Problem, units: Units) -> tuple[tuple[int, ...], ...]:
+def kinds_of(problem: Problem, groups: Groups) -> tuple[tuple[int, ...], ...]:
     """Return sets of devices that can change places, in the order of their first; each device is in one."""
     if problem.costs is None:
         raise ValueError("a problem without costs")
-    alike = [tuple(known) for known in alike_devices(problem, units, problem.costs.op_s)]
+    alike = [tuple(known) for known in alike_devices(problem, groups, problem.costs.op_s)]
     alone = set(range(problem.topology.p)) - {d for known in alike for d in known}
     return tuple(sorted([*alike, *((d,) for d in alone)]))
 
 
-def charges_of(problem: Problem, units: Units, kinds: tuple[tuple[int, ...], ...]) -> Charges:
-    """Return what units cost on the first device of each kind; nets of equal members are one."""
+def charges_of(problem: Problem, groups: Groups, kinds: tuple[tuple[int, ...], ...]) -> Charges:
+    """Return what groups cost on the first device of each kind; nets of equal members are one."""
     if problem.costs is None:
         raise ValueError("a problem without costs")
     first = [kind[0] for kind in kinds]
-    work_s = np.where(units.allowed, sum_per_group(problem.costs.op_s, units.grouping), math.inf)[:, first]
+    work_s = np.where(groups.allowed, sum_per_group(problem.costs.op_s, groups.grouping), math.inf)[:, first]
     total: dict[tuple[int, ...], Float64] = {}
-    nets = whole_nets(problem, units)
+    nets = whole_nets(problem, groups)
     pay_s = problem.topology.slowest_link_s(np.array([size for _, size in nets], np.int64))[:, first]
     for (members, _), each_s in zip(nets, pay_s, strict=True):
         key = tuple(sorted(members))
         total[key] = total.get(key, 0.0) + each_s
-    return net_charges(work_s, units.held_bytes, units.room_bytes[first], total)
+    return net_charges(work_s, groups.held_bytes, groups.room_bytes[first], total)
 
 
 def net_charges(work_s: Float64, held_bytes: Int64, room_bytes: Int64, nets: dict[tuple[int, ...], Float64]) -> Charges:
@@ -164,7 +164,7 @@ def net_charges(work_s: Float64, held_bytes: Int64, room_bytes: Int64, nets: dic
 def _order_edges(problem: Problem, grouping: Grouping) -> Int32:
     """Return int32 [2, e], the edges between groups that stages follow."""
     graph = problem.graph
-    alone = problem.derived(Units.of).grouping
+    alone = problem.derived(Groups.of).grouping
     return _between(np.concatenate([forward_edges(graph), stand_in_edges(graph, alone)], axis=1), grouping)
 
 

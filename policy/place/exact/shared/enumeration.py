@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Int32
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.exact.shared.cpsat_models import Alike, alike_devices
 
@@ -30,13 +30,13 @@ def enumerated(search: Search) -> bool:
         return True
     if execution is None or problem.graph.n == 0 or search.left <= 0:
         return False
-    units = problem.derived(Units.of)
-    count = math.prod(units.allowed.sum(axis=1).tolist())
+    groups = problem.derived(Groups.of)
+    count = math.prod(groups.allowed.sum(axis=1).tolist())
     limit = min(search.left, WORK // problem.graph.n)
     limit = int(ORDERED * limit) if problem.ordered else limit
     if count > limit * math.factorial(min(problem.topology.p, 8)) or count > WORK // problem.graph.n:
         return False
-    device = placements(units.allowed)
+    device = placements(groups.allowed)
     exact = execution.anonymous or count <= limit
     if count > limit or execution.anonymous:
         device = device[one_of_each(device, interchangeable(problem))]
@@ -45,21 +45,21 @@ def enumerated(search: Search) -> bool:
     for begin in range(0, len(device), BATCH):
         if search.left < len(device) - begin:
             return False
-        search.simulate(device[begin : begin + BATCH][:, units.grouping.group], author="enumeration")
+        search.simulate(device[begin : begin + BATCH][:, groups.grouping.group], author="enumeration")
     complete = exact and not problem.ordered
-    if complete and search.best is not None and units.k == finest_grouping(problem).k:
+    if complete and search.best is not None and groups.k == finest_grouping(problem).k:
         search.prove(search.best_s, "enumeration")
     return complete
 
 
 def placements(allowed: Bool) -> Int32:
-    """Return int32 [c, k], every choice of an allowed device for each of k units, bool [k, p]; all have one.
+    """Return int32 [c, k], every choice of an allowed device for each of k groups, bool [k, p]; all have one.
 
     >>> placements(np.array([[True, True], [False, True]])).tolist()
     [[0, 1], [1, 1]]
     """
     choices = allowed.sum(axis=1)
-    run = choices[::-1].cumprod()[::-1]  # rows after which the choices of a unit and those behind it begin from scratch
+    run = choices[::-1].cumprod()[::-1]  # rows after which the choices of a group and those behind it repeat
     number = np.arange(run[0])[:, None] % run // (run // choices)  # [c, k], of the device among those allowed
     homes = np.argsort(~allowed, axis=1, kind="stable").astype(np.int32)  # those allowed come first
     device: Int32 = homes[np.arange(choices.size), number]
@@ -84,4 +84,4 @@ def interchangeable(problem: Problem) -> Alike:
     """Return sets of two or more devices that can swap names without any time or limit changing."""
     costs = problem.costs
     times_s = np.zeros((1, problem.topology.p)) if costs is None else np.vstack([costs.op_s, costs.launch_s])
-    return alike_devices(problem, problem.derived(Units.of), times_s)
+    return alike_devices(problem, problem.derived(Groups.of), times_s)

@@ -17,9 +17,9 @@ LARGEST_PROGRAM = 100_000  # rows of a linear program that is still solved in se
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nets:
-    """t tensors, each read by units away from the one that makes it.
+    """t tensors, each read by groups away from the one that makes it.
 
-    home: int32 [t], the unit that makes each. ptr: int64 [t + 1]; reader: int32: those who read tensor i are
+    home: int32 [t], the group that makes each. ptr: int64 [t + 1]; reader: int32: those who read tensor i are
     reader[ptr[i]:ptr[i + 1]], each once. size: float64 [t], bytes. first: bool [t], whether it pays the latency: of a
     tensor of which some read more than others the further parts are nets of their own.
     """
@@ -47,9 +47,9 @@ class Nets:
         normalised: whether, as in HETERO, inputs lie where they are read, results where they are made, and nothing that
         is computed from constants alone is ever sent.
         """
-        unit, reads = grouping.group, graph.reads
+        group, reads = grouping.group, graph.reads
         producer, consumer = graph.edges[:, reads.edge]
-        place = unit[leaders(graph)] if normalised else unit
+        place = group[leaders(graph)] if normalised else group
         flows = place[producer] != place[consumer]
         if normalised:
             flows &= ~weight_side(graph)[producer]
@@ -62,7 +62,7 @@ class Nets:
     def _layered(cls, tensor: Int64, reader: Int32, size: Float64, home_of: Int32) -> Nets:
         """Return the nets of tensors, sorted, that their readers read in parts of different size.
 
-        home_of: int32, the unit that makes each tensor, by the tensor's number.
+        home_of: int32, the group that makes each tensor, by the tensor's number.
         """
         home, lengths, readers, steps, first = [], [], [], [], []
         sent = np.zeros(home_of.size)  # bytes of each tensor that are in nets already
@@ -91,12 +91,12 @@ class Nets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """The division of k units over p devices as a sum: operations, and tensors once per device that reads them.
+    """The division of k groups over p devices as a sum: operations, and tensors once per device that reads them.
 
-    unit_s: float64 [k, p], inf where not allowed. per_byte_s, latency_s: float64 [p, p], of the links.
+    group_s: float64 [k, p], inf where not allowed. per_byte_s, latency_s: float64 [p, p], of the links.
     """
 
-    unit_s: Float64
+    group_s: Float64
     nets: Nets
     per_byte_s: Float64
     latency_s: Float64
@@ -106,9 +106,9 @@ class Cut:
         """Return the sum of a problem whose costs are known; see `Nets.of`."""
         if problem.costs is None:
             raise ValueError("a problem without costs")
-        unit_s = np.where(problem.group_allowed(grouping), sum_per_group(problem.costs.op_s, grouping), math.inf)
+        group_s = np.where(problem.group_allowed(grouping), sum_per_group(problem.costs.op_s, grouping), math.inf)
         nets = Nets.of(problem.graph, grouping, normalised=normalised)
-        return cls(unit_s, nets, 1.0 / problem.topology.link_bytes_per_s, problem.topology.link_latency_s)
+        return cls(group_s, nets, 1.0 / problem.topology.link_bytes_per_s, problem.topology.link_latency_s)
 
     def link_s(self, net: Int64, source: Int32, target: Int32 | int, surcharge_s: float = 0.0) -> Float64:
         """Return the seconds that nets take from devices to devices, 0 within one; a surcharge on every tensor."""
@@ -120,10 +120,10 @@ class Cut:
     def value_s(self, device: Int32, extra_s: Float64 | None = None, surcharge_s: float = 0.0) -> float:
         """Return what a division int32 [k] costs; inf if it is not allowed. The rest as in `expanded`."""
         home, reading = device[self.nets.home], device[self.nets.reader]
-        p, row = self.unit_s.shape[1], np.arange(device.size)
+        p, row = self.group_s.shape[1], np.arange(device.size)
         pairs = np.unique(self.nets.owner * p + reading)
         net, target = pairs // p, (pairs % p).astype(np.int32)
-        own_s = self.unit_s[row, device].sum() + (0.0 if extra_s is None else extra_s[row, device].sum())
+        own_s = self.group_s[row, device].sum() + (0.0 if extra_s is None else extra_s[row, device].sum())
         return float(own_s + self.link_s(net, home[net], target, surcharge_s).sum())
 
     def two_devices(self, extra_s: Float64 | None = None, surcharge_s: float = 0.0) -> tuple[Int32, float]:
@@ -131,25 +131,25 @@ class Cut:
 
         The bound is the value of the cut with capacities rounded down. The rest as in `expanded`.
         """
-        return self.expanded(np.zeros(self.unit_s.shape[0], np.int32), 1, extra_s, surcharge_s)
+        return self.expanded(np.zeros(self.group_s.shape[0], np.int32), 1, extra_s, surcharge_s)
 
     def expanded(
         self, device: Int32, target: int, extra_s: Float64 | None = None, surcharge_s: float = 0.0
     ) -> tuple[Int32, float]:
-        """Return (the division after the best move of any set of units to the device `target`; its value).
+        """Return (the division after the best move of any set of groups to the device `target`; its value).
 
-        Whether a unit stays or goes is the side of a minimum cut on which it lies. What stays on device d and reads a
-        tensor of a unit elsewhere pays what it pays now even if that unit goes where the link is faster: such terms no
-        cut can state. So the value is an upper bound of what the answer costs, exact where all links into a device
+        Whether a group stays or goes is the side of a minimum cut on which it lies. What stays on device d and reads a
+        tensor of a group elsewhere pays what it pays now even if that group goes where the link is faster: no cut can
+        state such terms. So the value is an upper bound of what the answer costs, exact where all links into a device
         are alike; with two devices it is exact, and the division the best of all.
-        extra_s: float64 [k, p], added to what the units cost. surcharge_s: added to every transfer.
+        extra_s: float64 [k, p], added to what the groups cost. surcharge_s: added to every transfer.
         Source: Boykov, Veksler, Zabih, IEEE TPAMI 23, 2001 (alpha-expansion); for tensors with several readers
         Kohli, Ladicky, Torr, Int. J. Comput. Vis. 82, 2009, with one further node per tensor and side.
         """
         arcs = Arcs(device.size)
-        unit_s = self.unit_s if extra_s is None else self.unit_s + extra_s
+        group_s = self.group_s if extra_s is None else self.group_s + extra_s
         row = np.arange(device.size)
-        base_s = arcs.choose(unit_s[row, device], unit_s[row, target], device == target)
+        base_s = arcs.choose(group_s[row, device], group_s[row, target], device == target)
         self._add_arrivals(arcs, device, target, surcharge_s)
         self._add_stays(arcs, device, target, surcharge_s)
         goes, flow_s = arcs.solve()
@@ -165,7 +165,7 @@ class Cut:
 
     def _add_stays(self, arcs: Arcs, device: Int32, target: int, surcharge_s: float) -> None:
         """Charge nets of which a reader stays on a device other than its home's, wherever the home then is."""
-        nets, p = self.nets, self.unit_s.shape[1]
+        nets, p = self.nets, self.group_s.shape[1]
         reading = device[nets.reader]
         kept = reading != target
         pair_of = nets.owner[kept] * p + reading[kept]
@@ -181,12 +181,12 @@ class Cut:
         arcs.colocate(inner, outwards=False)
 
     def relaxed_s(self, *, seconds: float) -> float:
-        """Return a lower bound for any number of devices: units divided, every tensor over its cheapest links.
+        """Return a lower bound for any number of devices: groups divided, every tensor over its cheapest links.
 
         Source: Kleinberg, Tardos, J. ACM 49, 2002 (uniform labelling), for nets instead of edges.
         """
-        floor_s = float(self.unit_s.min(axis=1).sum())
-        k, p = self.unit_s.shape
+        floor_s = float(self.group_s.min(axis=1).sum())
+        k, p = self.group_s.shape
         nets = self.nets
         if nets.reader.size == 0 or nets.reader.size * p > LARGEST_PROGRAM or seconds <= 0:
             return floor_s
@@ -206,8 +206,8 @@ class Cut:
         size = (k + nets.t) * p
         above = coo_array((signs, (np.tile(row, 3), np.concatenate(columns))), shape=(row.size, size))
         once = coo_array((np.ones(k * p), (np.repeat(np.arange(k), p), np.arange(k * p))), shape=(k, size))
-        allowed = np.isfinite(self.unit_s)
-        cost = np.concatenate([np.where(allowed, self.unit_s, 0.0).ravel(), into_s.ravel()])
+        allowed = np.isfinite(self.group_s)
+        cost = np.concatenate([np.where(allowed, self.group_s, 0.0).ravel(), into_s.ravel()])
         upper = np.concatenate([allowed.ravel().astype(float), np.ones(nets.t * p)])
         scale = float(cost.max()) or 1.0
         solved = linprog(

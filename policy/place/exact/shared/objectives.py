@@ -13,7 +13,7 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel, Timeline
-from policy.place.base.groups import UNLIMITED, Units
+from policy.place.base.groups import UNLIMITED, Groups
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.bounds import Bound
 from policy.place.exact.shared.cpsat_models import ConstraintProgram, alike_devices, in_turns
@@ -49,7 +49,7 @@ class Member(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """The placement that a program starts from: device int32 [k] of its units, None without one; what it takes.
+    """The placement that a program starts from: device int32 [k] of its groups, None without one; what it takes.
 
     timeline: what happens under it, if its operations are the problem's nodes. priority: float64 [n], its order.
     """
@@ -80,19 +80,19 @@ class Objective(Protocol[Model]):
     def constant_s(self, problem: Problem) -> float:
         """Return the seconds that every placement costs besides what the program counts."""
 
-    def units(self, problem: Problem) -> Units:
+    def groups(self, problem: Problem) -> Groups:
         """Return what the program places."""
 
     def variables(self, problem: Problem, execution: Model) -> int:
         """Return about how many variables the program has; a quarter where operations have no start times."""
 
     def program(
-        self, problem: Problem, units: Units, execution: Model, hint: Hint, bound_s: float
+        self, problem: Problem, groups: Groups, execution: Model, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
-        """Return the program of placing units, started from a placement; None where the graph has a cycle."""
+        """Return the program of placing groups, started from a placement; None where the graph has a cycle."""
 
     def below(
-        self, problem: Problem, units: Units, execution: Model, hint: Hint, value_s: float
+        self, problem: Problem, groups: Groups, execution: Model, hint: Hint, value_s: float
     ) -> ConstraintProgram | None:
         """Return the program of placements that take at most `value_s`, less than the hint, whichever it is.
 
@@ -124,23 +124,23 @@ class Unknown(Generic[Model]):
         """Return 0."""
         return 0.0
 
-    def units(self, problem: Problem) -> Units:
-        """Return the problem's units, those of no time folded into their neighbours."""
+    def groups(self, problem: Problem) -> Groups:
+        """Return the problem's groups, those of no time folded into their neighbours."""
         return problem.derived(folded)
 
     def variables(self, problem: Problem, execution: Model) -> int:
-        """Return a quarter of the variables that say which unit and which tensor is where."""
-        units = self.units(problem)
-        return (division_size(problem, units) + sent_counts(problem, units)[0] * problem.topology.p) // DIVISION
+        """Return a quarter of the variables that say which group and which tensor is where."""
+        groups = self.groups(problem)
+        return (division_size(problem, groups) + sent_counts(problem, groups)[0] * problem.topology.p) // DIVISION
 
     def program(
-        self, problem: Problem, units: Units, execution: Model, hint: Hint, bound_s: float
+        self, problem: Problem, groups: Groups, execution: Model, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
         """Return the program of devices that run one after another."""
-        return in_turns(problem, units, hint.device)
+        return in_turns(problem, groups, hint.device)
 
     def below(
-        self, problem: Problem, units: Units, execution: Model, hint: Hint, value_s: float
+        self, problem: Problem, groups: Groups, execution: Model, hint: Hint, value_s: float
     ) -> ConstraintProgram | None:
         """Return no program."""
         return None
@@ -165,43 +165,43 @@ def _loaded(named: str) -> Objective[Any]:
     return objective
 
 
-def folded(problem: Problem) -> Units:
-    """Return units in which operations of no time are one with the only unit that they feed, or are fed by.
+def folded(problem: Problem) -> Groups:
+    """Return groups in which operations of no time are one with the only group that they feed, or are fed by.
 
     What takes no time and reads nothing can as well run first where it is read, and what nobody reads where it is
     made, right after: no placement gets slower, whatever the objective, and what was sent for it is not sent. Memory
     must not object.
     """
-    units = problem.derived(Units.of)
-    group = units.grouping.group
+    groups = problem.derived(Groups.of)
+    group = groups.grouping.group
     costs, (producer, consumer) = problem.costs, problem.graph.edges
     if costs is None:
-        return units
-    idle = np.where(units.allowed, sum_per_group(costs.op_s, units.grouping), 0.0).max(axis=1) == 0
-    idle &= (units.held_bytes == 0) | (units.room_bytes.min() >= UNLIMITED)
-    idle &= np.bincount(group, minlength=units.k) == 1
-    label = np.arange(units.k)
+        return groups
+    idle = np.where(groups.allowed, sum_per_group(costs.op_s, groups.grouping), 0.0).max(axis=1) == 0
+    idle &= (groups.held_bytes == 0) | (groups.room_bytes.min() >= UNLIMITED)
+    idle &= np.bincount(group, minlength=groups.k) == 1
+    label = np.arange(groups.k)
     apart = group[producer] != group[consumer]
     for here, there in ((producer[apart], consumer[apart]), (consumer[apart], producer[apart])):
         pairs = np.unique(np.stack([group[here], group[there]]), axis=1)
-        one_sided = idle & ~np.isin(np.arange(units.k), pairs[1]) & (np.bincount(pairs[0], minlength=units.k) == 1)
+        one_sided = idle & ~np.isin(np.arange(groups.k), pairs[1]) & (np.bincount(pairs[0], minlength=groups.k) == 1)
         for g, other in pairs.T[one_sided[pairs[0]]].tolist():
-            if not np.any(units.allowed[other] & ~units.allowed[g]):
+            if not np.any(groups.allowed[other] & ~groups.allowed[g]):
                 label[g] = label[other]
-    return Units.of_grouping(problem, Grouping.of_labels(label[group]))
+    return Groups.of_grouping(problem, Grouping.of_labels(label[group]))
 
 
-def division_size(problem: Problem, units: Units) -> int:
-    """Return how many variables say where units are, and which of the devices that are alike is used first."""
+def division_size(problem: Problem, groups: Groups) -> int:
+    """Return how many variables say where groups are, and which of the devices that are alike is used first."""
     p = problem.topology.p
     times_s = np.zeros((1, p)) if problem.costs is None else problem.costs.op_s
-    return units.k * (p + sum(len(known) - 1 for known in alike_devices(problem, units, times_s)))
+    return groups.k * (p + sum(len(known) - 1 for known in alike_devices(problem, groups, times_s)))
 
 
-def sent_counts(problem: Problem, units: Units) -> tuple[int, int]:
-    """Return (how many tensors, or parts of them, units may send, how many edges lead from one unit to another)."""
-    reads, unit = problem.graph.reads, units.grouping.group
+def sent_counts(problem: Problem, groups: Groups) -> tuple[int, int]:
+    """Return (how many tensors, or parts of them, groups may send, how many edges lead from one group to another)."""
+    reads, group = problem.graph.reads, groups.grouping.group
     producer, consumer = problem.graph.edges[:, reads.edge]
-    apart = unit[producer] != unit[consumer]
+    apart = group[producer] != group[consumer]
     sent = np.stack([reads.tensor[apart], reads.size[apart]])
     return int(np.unique(sent, axis=1).shape[1]), int(np.count_nonzero(apart))

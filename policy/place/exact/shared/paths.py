@@ -14,7 +14,7 @@ from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.shared.bound_kernels import (
     Neighbours,
     busy_until,
@@ -36,14 +36,14 @@ RISE = 1e-4  # share by which it rises, or it does not
 class BoundInputs:
     """The operations of a problem as bounds see them.
 
-    op_s: float64 [n, p], inf where the operation, or one colocated with it, is not allowed. unit: int32 [n], equal for
-    operations that share a device. unit_s: float64 [k, p]; unit_bytes: int64 [k]; room_bytes: int64 [p].
+    op_s: float64 [n, p], inf where the operation, or one colocated with it, is not allowed. group: int32 [n], equal for
+    operations that share a device. group_s: float64 [k, p]; group_bytes: int64 [k]; room_bytes: int64 [p].
     """
 
     op_s: Float64
-    unit: Int32
-    unit_s: Float64
-    unit_bytes: Int64
+    group: Int32
+    group_s: Float64
+    group_bytes: Int64
     room_bytes: Int64
 
     @classmethod
@@ -52,29 +52,29 @@ class BoundInputs:
         if problem.costs is None:
             raise ValueError("a problem without costs")
         n = problem.graph.n
-        units = Units.of_grouping(problem, finest_grouping(problem))
-        unit = units.grouping.group
-        op_s = np.where(units.allowed[unit], problem.costs.op_s, math.inf)
-        alone = units.k == n and bool(np.array_equal(unit, np.arange(n)))
-        unit_s = op_s if alone else sum_per_group(op_s, units.grouping)
-        return cls(op_s, unit, unit_s, units.held_bytes, units.room_bytes)
+        groups = Groups.of_grouping(problem, finest_grouping(problem))
+        group = groups.grouping.group
+        op_s = np.where(groups.allowed[group], problem.costs.op_s, math.inf)
+        alone = groups.k == n and bool(np.array_equal(group, np.arange(n)))
+        group_s = op_s if alone else sum_per_group(op_s, groups.grouping)
+        return cls(op_s, group, group_s, groups.held_bytes, groups.room_bytes)
 
     def load(self, block_s: float, seconds: float) -> tuple[float, Float64]:
         """Return (the least largest load of a device, prices float64 [p] of the devices' time that prove it).
 
         block_s: what every operation that takes time costs besides; the last one of a device does not count.
         """
-        unit_s = self.unit_s if block_s == 0 else self._blocking(block_s)
-        load_s, price = load_bound(unit_s, self.unit_bytes, self.room_bytes, seconds=seconds)
+        group_s = self.group_s if block_s == 0 else self._blocking(block_s)
+        load_s, price = load_bound(group_s, self.group_bytes, self.room_bytes, seconds=seconds)
         return max(0.0, load_s - block_s), price
 
     def _blocking(self, block_s: float) -> Float64:
         op_s = self.op_s + np.where(self.op_s > 0, block_s, 0.0)
-        return sum_per_group(op_s, Grouping(self.unit))
+        return sum_per_group(op_s, Grouping(self.group))
 
     def devices_needed(self, held_bytes: Int64 | None = None) -> int:
-        """Return the least number of devices whose memory holds all weights, or int64 [k] bytes of the units."""
-        total = int((self.unit_bytes if held_bytes is None else held_bytes).sum())
+        """Return the least number of devices whose memory holds all weights, or int64 [k] bytes of the groups."""
+        total = int((self.group_bytes if held_bytes is None else held_bytes).sum())
         largest_first = np.sort(self.room_bytes)[::-1].astype(np.float64)
         enough = np.flatnonzero(np.cumsum(largest_first) >= total)
         return int(enough[0]) + 1 if enough.size else self.room_bytes.size
@@ -87,7 +87,7 @@ class Paths:
     start_s, tail_s: float64 [n, p]: each operation with every producer, and every consumer, on the device that suits
     this one best; inf where not allowed. per_byte_s, latency_s: float64 [p, p]. order: int32 [n], producers first.
     into, out: what each operation reads, and who reads of it, with bytes; waits, follows: the same with the seconds
-    that sending takes at least, inf within a unit.
+    that sending takes at least, inf within a group.
 
     Source: Arabnejad, Barbosa, PEFT, IEEE TPDS 25, 2014, section 4 (optimistic cost table), in both directions.
     """
@@ -116,7 +116,7 @@ class Paths:
         by_consumer = np.argsort(consumer, kind="stable")
         into = (row_ptr(consumer, graph.n), producer[by_consumer], size[by_consumer])
         out = (row_ptr(producer, graph.n), consumer.copy(), size)
-        sent_s = np.where(work.unit[producer] == work.unit[consumer], math.inf, least_link_s(problem.topology, size))
+        sent_s = np.where(work.group[producer] == work.group[consumer], math.inf, least_link_s(problem.topology, size))
         waits, follows = (*into[:2], sent_s[by_consumer]), (*out[:2], sent_s)
         unknown = np.zeros(work.op_s.shape)
         paths = cls(unknown, unknown, per_byte_s, latency_s, order, into, out, waits, follows)
@@ -127,13 +127,13 @@ class Paths:
 
         most: operations on one device that are looked at together.
         """
-        unit, least_s, back = work.unit.copy(), work.op_s.min(axis=1), self.order[::-1].copy()
+        group, least_s, back = work.group.copy(), work.op_s.min(axis=1), self.order[::-1].copy()
         head_s = joint_starts(self.order, self.waits, least_s, head_s, most)
         tail_s = joint_starts(back, self.follows, least_s, tail_s, most)
-        start_s = path_starts(self.order, self.into, work.op_s, unit, self.per_byte_s, self.latency_s, head_s)
+        start_s = path_starts(self.order, self.into, work.op_s, group, self.per_byte_s, self.latency_s, head_s)
         # What must follow is what must precede in the graph turned round.
         turned = (np.ascontiguousarray(self.per_byte_s.T), np.ascontiguousarray(self.latency_s.T))
-        follow_s = path_starts(back, self.out, work.op_s, unit, *turned, tail_s)
+        follow_s = path_starts(back, self.out, work.op_s, group, *turned, tail_s)
         return replace(self, start_s=start_s, tail_s=follow_s)
 
     def busy(self, work: BoundInputs, price: Float64, block_s: float, goes_on: Callable[[], bool]) -> Paths:
@@ -217,8 +217,8 @@ class Paths:
         reads = problem.graph.reads
         edges, sizes = problem.graph.edges, np.zeros(problem.graph.m)
         np.maximum.at(sizes, reads.edge, reads.size)  # tensors may travel side by side
-        cut = needed - components(int(work.unit.max(initial=-1)) + 1, *work.unit[edges]).k
-        apart = work.unit[edges[0]] != work.unit[edges[1]]
+        cut = needed - components(int(work.group.max(initial=-1)) + 1, *work.group[edges]).k
+        apart = work.group[edges[0]] != work.group[edges[1]]
         if cut < 1 or np.count_nonzero(apart) < cut:
             return 0.0
         edges = np.ascontiguousarray(edges[:, apart])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel, Timeline
 from pipeline.shared.feasibility import finest_grouping
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.exact.shared.bounds import CUT_PER_SECOND, SAFETY
 from policy.place.exact.shared.objectives import objective_of
@@ -78,7 +78,7 @@ def one_to_one(search: Search) -> bool:
 def is_finest(search: Search) -> bool:
     """Return whether its nodes are operations of the simulator, parted wherever the problem's constraints allow it."""
     problem = search.problem
-    return problem.derived(Units.of).k == finest_grouping(problem).k and one_to_one(search)
+    return problem.derived(Groups.of).k == finest_grouping(problem).k and one_to_one(search)
 
 
 def timeline_of(search: Search) -> Timeline | None:

@@ -286,7 +286,7 @@ def _bits(words: Int64) -> Int64:
 
 def _most_replicas(elements: Elements, kind: int, replication: Replication) -> int:
     """Return how many replicas a stage may have on a kind of devices."""
-    device = elements.units.problem.topology.devices[elements.kinds[kind][0]]
+    device = elements.groups.problem.topology.devices[elements.kinds[kind][0]]
     return 1 if device.kind == "cpu" else max(1, min(replication.most, elements.counts[kind]))
 
 
@@ -318,7 +318,7 @@ def placement_of(elements: Elements, stages: list[Stage]) -> Placement:
     device: Int32 = np.zeros(elements.k, np.int32)
     for stage, names in zip(stages, devices_of(elements, stages), strict=True):
         device[stage.elements] = names[0]
-    return elements.units.placement(device)
+    return elements.groups.placement(device)
 
 
 def devices_of(elements: Elements, stages: list[Stage]) -> list[tuple[int, ...]]:

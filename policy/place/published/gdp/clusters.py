@@ -13,7 +13,7 @@ from pipeline.shared.feasibility import made_feasible
 from policy.place.base.hierarchy import hierarchy
 from policy.place.multilevel.layers import Layers, layers_of
 
-LONG = 256  # units of a layer on average from which layers are long enough to be clusters
+LONG = 256  # groups of a layer on average from which layers are long enough to be clusters
 PAIR = 2.0  # chains of a layer per part: the way there and the way back run one after the other
 
 
@@ -30,12 +30,12 @@ def clusters_of(problem: Problem, *, about: int, by: Literal["edges", "layers"])
         layers = layers_of(hierarchy(problem, least=problem.graph.n))
         if layers is not None and layers.finest.k >= LONG * layers.count:
             label = Grouping.of_labels(_cut(layers, problem.topology.p))
-            return made_feasible(problem, layers.finest.units.grouping.then(label))
-    return hierarchy(problem, least=about)[-1].units.grouping
+            return made_feasible(problem, layers.finest.groups.grouping.then(label))
+    return hierarchy(problem, least=about)[-1].groups.grouping
 
 
 def _cut(layers: Layers, devices: int) -> Int64:
-    """Return int64 [k], the labels of units: their layer, or the part of it that is theirs."""
+    """Return int64 [k], the labels of groups: their layer, or the part of it that is theirs."""
     work_s = layers.work_s
     fair_s = max(float(work_s.sum()) / devices, 1e-30)
     most = np.minimum(layers.chains() / PAIR, work_s / (fair_s / 2))

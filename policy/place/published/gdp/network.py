@@ -24,7 +24,7 @@ LEAST_VARIANCE = 1e-6  # of a column over the nodes, below which it tells nothin
 class PlacerDesign:
     """The sizes of a policy.
 
-    width: numbers per node. layers, heads, inner: of attention, and the units of the network behind it. segment,
+    width: numbers per node. layers, heads, inner: of attention, and the hidden width of the network behind it. segment,
     memory: nodes that attend to one another, and nodes before them that they remember. devices: of the softmax.
     gate: "node" or "graph": which superposition; "none". standardise: whether embeddings are, over a graph's nodes.
     """

@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import forward_depths
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.published.gdp.clusters import clusters_of
 
 
@@ -24,11 +24,11 @@ from policy.place.published.gdp.clusters import clusters_of
 class NodeSequence:
     """k nodes that are placed one by one, numbered in topological order.
 
-    units: the problem's operations as these nodes, with where they may go. features: float32 [k, f]. edges: int64
+    groups: the problem's operations as these nodes, with where they may go. features: float32 [k, f]. edges: int64
     [2, e]. allowed: bool [k, p]. coarse: whether nodes are clusters of operations that need not share a device.
     """
 
-    units: Units
+    groups: Groups
     features: Tensor
     edges: Tensor
     allowed: Tensor
@@ -59,14 +59,14 @@ class NodeSequence:
         order = _order(graph, mean)
         rank = np.empty(graph.n, np.int64)
         rank[order] = np.arange(graph.n)
-        units = Units.of_grouping(problem, Grouping(rank[grouping.group].astype(np.int32)))
+        groups = Groups.of_grouping(problem, Grouping(rank[grouping.group].astype(np.int32)))
         edges = torch.from_numpy(rank[graph.edges])
-        return cls(units, torch.from_numpy(mean[order]), edges, torch.tensor(units.allowed), coarse)
+        return cls(groups, torch.from_numpy(mean[order]), edges, torch.tensor(groups.allowed), coarse)
 
     @property
     def k(self) -> int:
         """Return the number of nodes."""
-        return self.units.k
+        return self.groups.k
 
     @property
     def p(self) -> int:
@@ -76,15 +76,15 @@ class NodeSequence:
     @property
     def free(self) -> bool:
         """Return whether there is anything to choose."""
-        return bool((self.units.allowed.sum(axis=1) > 1).any())
+        return bool((self.groups.allowed.sum(axis=1) > 1).any())
 
     def placement(self, device: Tensor) -> Placement:
         """Return the placement of the problem's operations from the nodes' devices, int64 [k]."""
-        return self.units.placement(device.numpy().astype(np.int32))
+        return self.groups.placement(device.numpy().astype(np.int32))
 
     def repaired(self, device: Tensor) -> Placement:
         """Return the placement with nodes moved away from devices whose memory their weights exceed."""
-        return self.units.placement(self.units.repaired(device.numpy().astype(np.int32)))
+        return self.groups.placement(self.groups.repaired(device.numpy().astype(np.int32)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from pipeline.core.learning import Snapshot
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, seeded, weights_of
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.base.training import check_policy, train
 from policy.place.published.hdp.features import types_of
@@ -104,7 +104,7 @@ class Hdp(Method):
         p = search.problem.topology.p
         sizes = {"devices": p, "groups": self.groups or min(MOST_GROUPS, GROUPS_PER_DEVICE * p), "hidden": self.hidden}
         sizes |= {"raw": self.raw}
-        types = types_of(Units.of(search.problem))
+        types = types_of(Groups.of(search.problem))
         if learned is not None:
             check_policy(learned, schema=POLICY_SCHEMA, placer="hdp", sizes=sizes)
             types = tuple(learned.facts["types"])

@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.placement import Placement
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.base.training import Adam, unit_s
 from policy.place.published.hdp.features import group_features, operations
@@ -44,7 +44,7 @@ class HdpHyperparameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HdpDraw:
-    """A grouping, group int64 [n] of units in topological order, its log-probability, and placements of its groups."""
+    """A grouping, group int64 [n] of groups in topological order, its log-probability, and placements of its groups."""
 
     group: Int64
     log_p: Tensor
@@ -61,8 +61,8 @@ class HdpTrainer:
         self, search: Search, network: HdpNetwork, types: Sequence[str], hyper: HdpHyperparameters, *, seed: int
     ) -> None:
         self.search, self.network, self.hyper = search, network, hyper
-        self.units = Units.of(search.problem)
-        self.known = operations(self.units, types, raw=hyper.raw)
+        self.groups = Groups.of(search.problem)
+        self.known = operations(self.groups, types, raw=hyper.raw)
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parameters_to_vector(network.parameters()).detach().numpy())
         self.unit_s = 1.0 if hyper.seconds else unit_s(search)
@@ -114,12 +114,12 @@ class HdpTrainer:
         return HdpDraw(group, log_p.gather(1, chosen[:, None]).sum(), written)
 
     def placement(self, group: Int64, device: Int32) -> Placement:
-        """Return the placement of units by their groups' devices, int [g]; where not allowed, on their fastest one."""
-        units = self.units
-        placed = np.empty(units.k, np.int32)
-        placed[self.known.unit] = device[group]
-        allowed = units.allowed[np.arange(units.k), placed]
-        return units.placement(units.repaired(np.where(allowed, placed, self.fastest).astype(np.int32)))
+        """Return the placement by devices of HDP's groups, int [g]; what is not allowed goes to its fastest device."""
+        groups = self.groups
+        placed = np.empty(groups.k, np.int32)
+        placed[self.known.group] = device[group]
+        allowed = groups.allowed[np.arange(groups.k), placed]
+        return groups.placement(groups.repaired(np.where(allowed, placed, self.fastest).astype(np.int32)))
 
     def loss(self, drawn: HdpDraw, value_s: Float64) -> Tensor:
         """Return (R - B) (log p of the grouping + log p of the devices), R = sqrt(time), a mean over the placements."""
@@ -148,12 +148,12 @@ class HdpTrainer:
         vector_to_parameters(torch.from_numpy(self.adam.weights.copy()), self.network.parameters())
 
     def _fastest(self) -> Int32:
-        """Return int32 [k], the allowed device on which each unit takes least time; the first without costs."""
-        units, costs = self.units, self.search.problem.costs
-        time_s = np.zeros(units.allowed.shape)
+        """Return int32 [k], the allowed device on which each group takes least time; the first without costs."""
+        groups, costs = self.groups, self.search.problem.costs
+        time_s = np.zeros(groups.allowed.shape)
         if costs is not None:
-            np.add.at(time_s, units.grouping.group, costs.op_s)
-        fastest: Int32 = np.where(units.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
+            np.add.at(time_s, groups.grouping.group, costs.op_s)
+        fastest: Int32 = np.where(groups.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
         return fastest
 
     def state(self) -> Snapshot:

@@ -26,7 +26,7 @@ FARTHEST = 1e6  # a state beyond it has no use; its square still is a float32
 class Design:
     """What an agent is made of.
 
-    hidden: units of the scorer, the placer and the output network. rounds: how the graph is parsed. dropped_edges:
+    hidden: width of the scorer, the placer and the output network. rounds: how the graph is parsed. dropped_edges:
     share of the edges that the encoder does not see in a step. state: what the features of the clusters are added to
     from step to step: the embeddings, or the input features, to whose width a network then brings them.
     """

@@ -12,7 +12,7 @@ from scipy.sparse import block_diag, csr_array
 from pipeline.core.arrays import Float32, Float64, Int32, Int64
 from pipeline.core.graph import Graph, contract, row_ptr, sum_per_group
 from pipeline.shared.graphs import breadth_first, visit_order
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 
 Network = Literal["placeto", "gnn"]
 Bits = npt.NDArray[np.uint8]
@@ -35,15 +35,15 @@ class Hearing:
 class NodeGraph:
     """n nodes, sorted by depth and then by topological order.
 
-    unit: int64 [n], which unit each node is. visit: int64 [n], the nodes in topological order. level_ptr: int64, where
-    each depth begins. all: how the nodes of all directions hear one another, [directions n, directions n]. levels: for
-    each direction, how each depth hears those that came before it in a sweep. heard: float32 [directions, n], 1 where a
-    node hears anybody. before, behind: uint8 [n, bytes], a bit for every node from which a path leads here, and to
+    group: int64 [n], which group each node is. visit: int64 [n], the nodes in topological order. level_ptr: int64,
+    where each depth begins. all: how the nodes of all directions hear one another, [directions n, directions n].
+    levels: for each direction, how each depth hears those that came before it in a sweep. heard: float32
+    [directions, n], 1 where a node hears anybody. before, behind: uint8 [n, bytes], a bit for every node from which a path leads here, and to
     which one leads. figures: float32 [n, 3], mean seconds, bytes of all tensors that leave the node, these and its
     weights; each as a share of the greatest.
     """
 
-    unit: Int64
+    group: Int64
     visit: Int64
     level_ptr: Int64
     all: Hearing
@@ -56,7 +56,7 @@ class NodeGraph:
     @property
     def n(self) -> int:
         """Return the number of nodes."""
-        return int(self.unit.size)
+        return int(self.group.size)
 
     @property
     def directions(self) -> int:
@@ -73,24 +73,24 @@ class NodeGraph:
         return tuple(np.flatnonzero(nodes) for nodes in (before, behind, parallel))
 
 
-def node_graph(units: Units, network: Network, *, sweep: bool) -> NodeGraph:
-    """Return a problem's units as a network sees them; sweep: whether messages pass from level to level.
+def node_graph(groups: Groups, network: Network, *, sweep: bool) -> NodeGraph:
+    """Return a problem's groups as a network sees them; sweep: whether messages pass from level to level.
 
     Where groups form cycles, edges against `visit_order` are left out.
     """
-    graph = contract(units.problem.graph, units.grouping)
+    graph = contract(groups.problem.graph, groups.grouping)
     n, rank = graph.n, _inverse(visit_order(graph).astype(np.int64))
     forward = graph.edges[:, rank[graph.edges[0]] < rank[graph.edges[1]]]
     depth = breadth_first(row_ptr(forward[0], n), forward[1][np.argsort(forward[0], kind="stable")])[1]
-    unit = np.lexsort((rank, depth))
-    node = _inverse(unit)
+    group = np.lexsort((rank, depth))
+    node = _inverse(group)
     source, target = node[forward]
     produced = csr_array((np.ones(source.size), (target, source)), shape=(n, n))
     matrices = [produced, produced.T.tocsr()] if network == "placeto" else [(produced + produced.T).tocsr()]
     level_ptr = row_ptr(depth, int(depth.max(initial=0)) + 1)
     memory = graph.weight_bytes + graph.out_bytes
     return NodeGraph(
-        unit=unit,
+        group=group,
         visit=node[np.argsort(rank)],
         level_ptr=level_ptr,
         all=Hearing.of(block_diag(matrices, format="csr")),
@@ -98,7 +98,7 @@ def node_graph(units: Units, network: Network, *, sweep: bool) -> NodeGraph:
         heard=np.stack([np.diff(matrix.indptr) > 0 for matrix in matrices]).astype(np.float32),
         before=_reached(produced, range(n)),
         behind=_reached(produced.T.tocsr(), range(n - 1, -1, -1)),
-        figures=np.stack([_share(x)[unit] for x in (_mean_s(units, graph), graph.out_bytes, memory)], axis=1),
+        figures=np.stack([_share(x)[group] for x in (_mean_s(groups, graph), graph.out_bytes, memory)], axis=1),
     )
 
 
@@ -123,13 +123,13 @@ def _reached(produced: csr_array, order: range) -> Bits:
     return found
 
 
-def _mean_s(units: Units, graph: Graph) -> Float64:
-    """Return float64 [k], mean seconds of each unit over the devices that may run it; FLOPs without costs."""
-    costs = units.problem.costs
+def _mean_s(groups: Groups, graph: Graph) -> Float64:
+    """Return float64 [k], mean seconds of each group over the devices that may run it; FLOPs without costs."""
+    costs = groups.problem.costs
     if costs is None:
         return graph.flops
-    op_s = sum_per_group(costs.op_s, units.grouping)
-    counted = units.allowed & np.isfinite(op_s)
+    op_s = sum_per_group(costs.op_s, groups.grouping)
+    counted = groups.allowed & np.isfinite(op_s)
     mean: Float64 = np.where(counted, op_s, 0.0).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
     return mean
 

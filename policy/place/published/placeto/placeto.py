@@ -38,7 +38,7 @@ class Placeto(Method):
     the mean of the last returns, and an entropy bonus that falls. The answer is the best placement visited.
 
     Source: Addanki et al., Placeto, NeurIPS 2019, and the code published with it. Deliberate differences: times count
-    in units of the best single device's, bytes beyond memory in eighths of it, and the entropy bonus falls with the
+    in multiples of the best single device's, bytes beyond memory in eighths of it, and the entropy bonus falls with the
     budget, so that none depends on the scale of a problem; a node's time is its mean over devices, which may differ;
     starts are divided by the greatest distance; what a group puts out is the sum over its output ports; pins,
     colocation and memory are respected; where groups form cycles, edges back are unseen; a step that changes nothing

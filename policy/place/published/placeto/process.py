@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.core.arrays import Bool, Float32, Float64, Int32, Int64
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.base.training import unit_s
 from policy.place.published.placeto.network import FIXED, PlacetoNetwork
@@ -65,9 +65,9 @@ class Process:
         self, search: Search, network: PlacetoNetwork, rules: ProcessRules, *, rng: np.random.Generator
     ) -> None:
         self.search, self.network, self.rules = search, network, rules
-        self.units = Units.of(search.problem)
-        self.graph = node_graph(self.units, network.network, sweep=network.rounds == 0)
-        self.allowed: Bool = self.units.allowed[self.graph.unit]
+        self.groups = Groups.of(search.problem)
+        self.graph = node_graph(self.groups, network.network, sweep=network.rounds == 0)
+        self.allowed: Bool = self.groups.allowed[self.graph.group]
         self.forbidden = torch.from_numpy(np.where(self.allowed, 0.0, -np.inf).astype(np.float32))
         self.unit_s = 1.0 if rules.seconds else unit_s(search)
         visit = self.graph.visit if rules.order == "topological" else rng.permutation(self.graph.n)
@@ -76,16 +76,16 @@ class Process:
 
     def drawn(self, rng: np.random.Generator) -> Int32:
         """Return devices of nodes drawn at random, int32 [n]; moved where weights exceed memory."""
-        allowed = self.units.allowed
+        allowed = self.groups.allowed
         draw = np.where(allowed, rng.random(allowed.shape), -1.0).argmax(axis=1)
-        return self.units.repaired(draw.astype(np.int32))[self.graph.unit]
+        return self.groups.repaired(draw.astype(np.int32))[self.graph.group]
 
     def beginning(self, rng: np.random.Generator) -> Int32:
         """Return the devices that the next episode begins with, int32 [n]."""
         if self.rules.initial == "fresh":
             return self.drawn(rng)
         if self.rules.initial == "best" and self.search.best is not None:
-            device = self.units.devices_of(self.search.best)[self.graph.unit]
+            device = self.groups.devices_of(self.search.best)[self.graph.group]
             return np.where(self.allowed[np.arange(device.size), device], device, self.first)
         if self.rules.initial == "first":
             lowest: Int32 = self.allowed.argmax(axis=1).astype(np.int32)
@@ -181,13 +181,13 @@ class Process:
 
         None if the budget ends before.
         """
-        search, rules, units = self.search, self.rules, self.units
+        search, rules, groups = self.search, self.rules, self.groups
         if search.done:
             return None
         placed = np.empty_like(device)
-        placed[:, self.graph.unit] = device
+        placed[:, self.graph.group] = device
         if search.simulator is None:
-            value_s = search.evaluate([units.placement(row) for row in placed])
+            value_s = search.evaluate([groups.placement(row) for row in placed])
             return (
                 None
                 if np.isnan(value_s).any()
@@ -196,13 +196,13 @@ class Process:
                     np.zeros(device.shape, np.float32),
                 )
             )
-        found, start_s = search.simulate_starts(placed[:, units.grouping.group])
+        found, start_s = search.simulate_starts(placed[:, groups.grouping.group])
         if found.value_s.size < len(device):
             return None
         cost = found.value_s / self.unit_s
         if found.over_bytes.any():
-            over = np.where(found.over_bytes[:, None] > 0, found.peak_bytes - units.room_bytes, 0)
-            share = GIGABYTE if rules.seconds else units.room_bytes / MEMORY_SHARE
+            over = np.where(found.over_bytes[:, None] > 0, found.peak_bytes - groups.room_bytes, 0)
+            share = GIGABYTE if rules.seconds else groups.room_bytes / MEMORY_SHARE
             cost = cost + rules.penalty * np.maximum(over / share, 0.0).max(axis=1)
         return np.minimum(cost, rules.cap), self._starts(start_s, device.shape)
 
@@ -211,8 +211,8 @@ class Process:
         if start_s is None:
             return np.zeros(shape, np.float32)
         begins = np.full(shape, np.inf)
-        np.minimum.at(begins.T, self.units.grouping.group, start_s.T)
-        return np.ascontiguousarray(begins[:, self.graph.unit] / self.unit_s, np.float32)
+        np.minimum.at(begins.T, self.groups.grouping.group, start_s.T)
+        return np.ascontiguousarray(begins[:, self.graph.group] / self.unit_s, np.float32)
 
 
 def returns(cost: Float64, reward: Reward, gamma: float) -> Float64:

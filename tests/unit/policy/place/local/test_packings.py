@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.problem import Budget, Problem
 from pipeline.testing.simulated import simulator_of
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.local import packings as module
 from policy.place.local.packings import packings
@@ -41,7 +41,7 @@ def test_packings_are_distinct_and_every_one_names_a_device_for_every_operation(
 def test_partitions_keep_chains_whole_where_only_whole_chains_fit() -> None:
     problem = braided(90)  # a chain of 80 bytes of weights, one output of 4, and no room for copies from every step
     search = searched(problem)
-    partitioned = np.stack(list(module._partitioned(problem, problem.derived(Units.of), 0.1)))
+    partitioned = np.stack(list(module._partitioned(problem, problem.derived(Groups.of), 0.1)))
     chain = np.arange(CHAINS * LENGTH) % CHAINS
     whole = [all(len(set(row[chain == c])) == 1 for c in range(CHAINS)) for row in partitioned]
     assert any(whole)

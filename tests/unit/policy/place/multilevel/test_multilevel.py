@@ -27,7 +27,7 @@ from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.offline.scenario import Scenario, load
 from pipeline.shared.graphs import depths
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.base.history import History
 from policy.place.base.matching import CROWD, LIGHT, MatchingWeights, Neighbours, clusters, quotient
@@ -144,15 +144,15 @@ def test_parameters_that_make_no_sense_are_refused(build):
         build()
 
 
-# Units
+# Groups
 
 
 def test_units_move_away_from_full_devices_the_heaviest_first():
     graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)], weight_bytes=[3, 6, 5, 0])
-    units = Units.of(lean(toy_problem(graph, np.ones((4, 2)), topology=toy_topology(memory_bytes=8))))
-    assert units.repaired(np.zeros(4, np.int32)).tolist() == [0, 1, 0, 0]
+    groups = Groups.of(lean(toy_problem(graph, np.ones((4, 2)), topology=toy_topology(memory_bytes=8))))
+    assert groups.repaired(np.zeros(4, np.int32)).tolist() == [0, 1, 0, 0]
     fits = np.array([0, 1, 0, 1], np.int32)
-    assert units.repaired(fits) is fits
+    assert groups.repaired(fits) is fits
 
 
 @given(graph=graphs(min_n=1))
@@ -182,18 +182,18 @@ def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowe
     sizes = [level.k for level in levels]
     assert sizes == sorted(set(sizes), reverse=True)
     for fine, coarse in pairwise(levels):
-        assert len(set(zip(fine.units.grouping.group, coarse.units.grouping.group, strict=True))) == fine.k  # nested
+        assert len(set(zip(fine.groups.grouping.group, coarse.groups.grouping.group, strict=True))) == fine.k  # nested
     for level in levels:
-        group = level.units.grouping.group
-        assert level.units.allowed.any(axis=1).all()
-        assert (level.units.allowed[group] <= problem.allowed).all()
+        group = level.groups.grouping.group
+        assert level.groups.allowed.any(axis=1).all()
+        assert (level.groups.allowed[group] <= problem.allowed).all()
         constraints = [colocate == t for t in set(colocate[colocate >= 0].tolist())]
         assert all(len(set(group[tied])) == 1 for tied in constraints if problem.allowed[tied].all(axis=0).any())
         assert level.work_s.sum() == pytest.approx(levels[0].work_s.sum())
-        assert level.units.held_bytes.sum() == problem.graph.weight_bytes.sum()
+        assert level.groups.held_bytes.sum() == problem.graph.weight_bytes.sum()
     depth, work = depths(problem.graph), work_of(problem)
     for c in range(levels[0].k):
-        members = np.flatnonzero(levels[0].units.grouping.group == c)
+        members = np.flatnonzero(levels[0].groups.grouping.group == c)
         assert levels[0].first[c] == depth[members[work[members] >= COUNTS * work[members].max()]].min()
 
 
@@ -206,12 +206,12 @@ def test_no_cluster_outgrows_its_level(seed: int, memory_bytes: int):
         largest = fine.work_s.max()
         assert coarse.work_s.max() <= max(cap_s, largest) + (1 + LIGHT) * cap_s
         if memory_bytes:
-            assert coarse.units.held_bytes.max() <= max(memory_bytes // 4, fine.units.held_bytes.max())
+            assert coarse.groups.held_bytes.max() <= max(memory_bytes // 4, fine.groups.held_bytes.max())
 
 
 def test_the_same_graph_gives_the_same_levels():
     a, b = (hierarchy(random_problem(200), least=4) for _ in range(2))
-    assert [x.units.grouping.group.tolist() for x in a] == [x.units.grouping.group.tolist() for x in b]
+    assert [x.groups.grouping.group.tolist() for x in a] == [x.groups.grouping.group.tolist() for x in b]
 
 
 def reference_clusters(
@@ -256,7 +256,7 @@ def test_clusters_grow_as_plain_python_grows_them(seed: int):
     order = np.argsort(level.work_s, kind="stable")
     # Work in whole powers of two, so that sums are exact in any order.
     work = np.exp2(np.random.default_rng(seed).integers(-9, 0, level.k))
-    weights = MatchingWeights(work, level.units.held_bytes, level.units.allowed, level.layer)
+    weights = MatchingWeights(work, level.groups.held_bytes, level.groups.allowed, level.layer)
     label = clusters(level.tensors, weights, order, 0.5, 12, 1)
     found = sorted(tuple(np.flatnonzero(label == c).tolist()) for c in set(label.tolist()))
     assert found == reference_clusters(level.tensors, weights, order.tolist(), 0.5, 12)
@@ -337,7 +337,7 @@ def test_small_cuts_never_grow_the_cut_and_keep_to_allowed_devices(seed: int):
     problem = random_problem(60, seed=seed)
     level = level_of(problem)
     even = np.full(3, 1 / 3)
-    device = np.where(level.units.allowed, np.random.default_rng(seed).random((level.k, 3)), -1).argmax(axis=1)
+    device = np.where(level.groups.allowed, np.random.default_rng(seed).random((level.k, 3)), -1).argmax(axis=1)
 
     def cut_s(device: np.ndarray) -> float:
         source = np.repeat(np.arange(level.k), np.diff(level.tensors.ptr))
@@ -345,7 +345,7 @@ def test_small_cuts_never_grow_the_cut_and_keep_to_allowed_devices(seed: int):
 
     changed = small_cut(level, device.astype(np.int32), even)
     assert cut_s(changed) <= cut_s(device) + 1e-12
-    assert level.units.allowed[np.arange(level.k), changed].all()
+    assert level.groups.allowed[np.arange(level.k), changed].all()
 
 
 @pytest.mark.parametrize("tagged", [True, False])
@@ -483,7 +483,7 @@ def test_a_simulators_placements_are_refined_in_the_sketch_first():
 def test_a_move_takes_a_whole_cluster_to_a_neighbour_or_anywhere():
     level = hierarchy(random_problem(80), least=4)[2]
     clusters = LevelClusters.of(level, np.arange(80, dtype=np.int32))
-    group, tensors = level.units.grouping.group, level.tensors
+    group, tensors = level.groups.grouping.group, level.tensors
     moves = draw([clusters], 60, 3, 0.5, np.random.default_rng(0))
     assert 10 < (moves.like >= 0).sum() < 50
     for i in range(60):

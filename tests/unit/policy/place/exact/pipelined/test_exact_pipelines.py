@@ -201,8 +201,8 @@ def test_covers_say_how_many_pieces_are_too_many() -> None:
 def test_one_of_some_equal_devices_is_crowded() -> None:
     graph = graph_of(5, [(i, i + 1) for i in range(4)], out_bytes=[1] * 5)
     problem = small(graph, [3.0] * 5)
-    units = leaves_folded(problem)
-    pieces = Pieces.of(problem, units, np.array([0, 0, 1, 1, 1], np.int32), 9.2)
+    groups = leaves_folded(problem)
+    pieces = Pieces.of(problem, groups, np.array([0, 0, 1, 1, 1], np.int32), 9.2)
     assert pieces.pigeonhole is not None
     assert (pieces.pigeonhole.device, pieces.pigeonhole.least, sorted(pieces.pigeonhole.members)) == (
         0,

@@ -21,7 +21,7 @@ from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
 from pipeline.registry import build
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_schedule import listsched
 from policy.place.exact.dataflow.cpsat_times import Times
 from policy.place.exact.sequential.min_cut import MinCut
@@ -81,17 +81,17 @@ def test_equal_devices_share_the_work_evenly():
 
 
 def test_unequal_devices_are_loaded_as_the_linear_program_says():
-    # Each device is twice as fast at one unit. The third takes 3 anywhere and is divided: 1 + 1 + 3 over two devices.
-    unit_s = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]])
-    load_s, _ = load_bound(unit_s, np.zeros(3, np.int64), unlimited(2), seconds=5)
+    # Each device is twice as fast at one group. The third takes 3 anywhere and is divided: 1 + 1 + 3 over two devices.
+    group_s = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]])
+    load_s, _ = load_bound(group_s, np.zeros(3, np.int64), unlimited(2), seconds=5)
     assert load_s == pytest.approx(2.5, rel=1e-6)
 
 
 def test_memory_keeps_work_from_the_fast_device():
-    # Both units would take 1 s on A, 10 s on B; A holds only half of the weights: T = x + 0 for the share x = 1 on A,
-    # and the other unit's whole 10 s on B, so that the loads are 1 and 10.
-    unit_s = np.array([[1.0, 10.0], [1.0, 10.0]])
-    load_s, _ = load_bound(unit_s, np.array([4, 4]), np.array([4, 2**60]), seconds=5)
+    # Both groups would take 1 s on A, 10 s on B; A holds only half of the weights: T = x + 0 for the share x = 1 on A,
+    # and the other group's whole 10 s on B, so that the loads are 1 and 10.
+    group_s = np.array([[1.0, 10.0], [1.0, 10.0]])
+    load_s, _ = load_bound(group_s, np.array([4, 4]), np.array([4, 2**60]), seconds=5)
     assert load_s == pytest.approx(10.0, rel=1e-6)
 
 
@@ -317,8 +317,8 @@ def test_a_time_just_below_a_whole_tick_is_not_rounded_up():
 def test_a_program_without_a_placement_to_start_from_leaves_room_for_blocks_and_gaps():
     problem = problem_of([(0, 1), (1, 2)], [[1e-3, math.inf], [math.inf, 1e-3], [1e-3, math.inf]])
     rules = DataflowModel("T1", block_s=5.0, gap_s=20.0)
-    units = Units.of(problem)
-    made = listsched(problem, units, Times.of(problem, units, rules, math.inf), None, 0.0)
+    groups = Groups.of(problem)
+    made = listsched(problem, groups, Times.of(problem, groups, rules, math.inf), None, 0.0)
     solver = CpSolver()
     assert solver.solve(made.model) == OPTIMAL
     # Two operations, a send of 0.1 s that arrives 1 s later, and a second send with the gap behind it.

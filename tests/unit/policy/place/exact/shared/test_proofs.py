@@ -13,7 +13,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel
 from pipeline.core.stages import Answer, Subject
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_schedule import listsched
 from policy.place.exact.dataflow.cpsat_times import Times
 from policy.place.exact.sequential.min_cut import MinCut
@@ -25,8 +25,8 @@ from policy.place.exact.shared.proofs import lower_bound
 from policy.place.portfolio import Portfolio
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.sequential.sequential import Sequential
+from tests.group.policy.place.exact.shared.test_bounds import problem_of
 from tests.toys import silent
-from tests.unit.policy.place.exact.shared.test_bounds import problem_of
 
 NEVER = math.inf
 
@@ -48,8 +48,8 @@ def test_the_block_after_the_last_operation_delays_nothing_that_follows_elsewher
 def test_a_device_receives_one_tensor_at_a_time_in_the_program_of_t2():
     # 0 and 1 end at 1 on devices of their own; of their tensors the second is there at 1.2 + 1, and 2 takes 1.
     problem = problem_of([(0, 2), (1, 2)], [[1.0, NEVER, NEVER], [NEVER, 1.0, NEVER], [NEVER, NEVER, 1.0]])
-    units = Units.of(problem)
-    made = listsched(problem, units, Times.of(problem, units, DataflowModel("T2"), NEVER), None, 0.0)
+    groups = Groups.of(problem)
+    made = listsched(problem, groups, Times.of(problem, groups, DataflowModel("T2"), NEVER), None, 0.0)
     solver = CpSolver()
     solver.solve(made.model)
     assert solver.objective_value * made.tick_s == pytest.approx(3.2)
@@ -62,7 +62,7 @@ def test_devices_of_other_room_or_other_operations_are_not_alike(room: list[int]
     problem = problem_of([], [[1.0, 1.0], [1.0, 1.0]], weight=[1, 1], room=room)
     if pinned:
         problem = problem.on(allowed=np.array([[True, False], [True, True]]))
-    assert alike_devices(problem, Units.of(problem), np.ones((2, 2))) == alike
+    assert alike_devices(problem, Groups.of(problem), np.ones((2, 2))) == alike
 
 
 @pytest.mark.parametrize(

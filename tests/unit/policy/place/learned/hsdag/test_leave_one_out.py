@@ -13,7 +13,7 @@ from policy.place.learned.hsdag.leave_one_out import LeaveOneOut, advantage
 
 
 def test_advantages_of_three_times():
-    # Rewards 0, -1, -2 in units of log 10; without itself the means are -1.5, -1, -0.5; deviation sqrt(2 / 3).
+    # Rewards 0, -1, -2 in groups of log 10; without itself the means are -1.5, -1, -0.5; deviation sqrt(2 / 3).
     found = advantage(torch.tensor([1.0, 10.0, 100.0]))
     assert found.tolist() == pytest.approx([1.5 / math.sqrt(2 / 3), 0.0, -1.5 / math.sqrt(2 / 3)], abs=1e-6)
 

@@ -86,7 +86,7 @@ def figures_of(amounts: Amounts, devices: list[int], i: int) -> list[Mapping[str
 
 
 def test_figures_by_hand():
-    # Operation 0 on A ends at 1, 1 on B at 2; mean times are 1.5, 1.5 and 2, the unit 5/3. Each output takes 2 s.
+    # Operation 0 on A ends at 1, 1 on B at 2; mean times are 1.5, 1.5 and 2, the group 5/3. Each output takes 2 s.
     unit_s = 5 / 3
     a, b = figures_of(EASY, [0, 1, 0], 2)
     # On A it begins at 4 when the output of 1 is there, on B at 3 when that of 0 is there.

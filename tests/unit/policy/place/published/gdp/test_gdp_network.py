@@ -355,7 +355,7 @@ def test_renumbering_nodes_renumbers_the_answer(seed: int):
     found = []
     for case in (problem, other):
         sequence = sequence_of(case)
-        found.append(log_p_of(policy, sequence)[0][torch.from_numpy(sequence.units.grouping.group.astype(np.int64))])
+        found.append(log_p_of(policy, sequence)[0][torch.from_numpy(sequence.groups.grouping.group.astype(np.int64))])
     assert found[0].std(dim=0).min() > 0.01
     assert torch.allclose(found[1][torch.from_numpy(number)], found[0], atol=1e-5)
 
@@ -376,7 +376,7 @@ def test_exchanging_what_the_head_knows_of_devices_exchanges_the_devices():
 def test_nodes_come_in_topological_order_and_colocated_ones_are_one():
     graph = toy_graph(5, [(4, 3), (4, 2), (3, 1), (2, 1), (1, 0)], colocate=[-1, -1, 2, 2, -1])
     sequence = sequence_of(toy_problem(graph, np.ones((5, 2))))
-    assert sequence.units.grouping.group.tolist() == [3, 2, 1, 1, 0]
+    assert sequence.groups.grouping.group.tolist() == [3, 2, 1, 1, 0]
     assert not sequence.coarse
     assert sequence.placement(torch.tensor([0, 1, 0, 1])).device.tolist() == [1, 0, 1, 1, 0]
 
@@ -384,8 +384,8 @@ def test_nodes_come_in_topological_order_and_colocated_ones_are_one():
 def test_a_cycle_that_colocation_makes_is_no_obstacle():
     graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)], colocate=[-1, 1, -1, 1])
     sequence = sequence_of(toy_problem(graph, np.ones((4, 2))))
-    assert sorted(set(sequence.units.grouping.group.tolist())) == [0, 1, 2]
-    assert sequence.units.grouping.group[0] == 0
+    assert sorted(set(sequence.groups.grouping.group.tolist())) == [0, 1, 2]
+    assert sequence.groups.grouping.group[0] == 0
 
 
 def test_features_of_colocated_nodes_are_their_mean():

@@ -18,15 +18,15 @@ from pipeline.core.stages import Answer
 from pipeline.shared.torch_tools import seeded
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base import training
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.base.training import Adam
 from policy.place.published.hdp.features import ABSENT, OPERATION, group_features, operations
 from policy.place.published.hdp.hdp import Hdp
 from policy.place.published.hdp.network import SequencePlacer, WrittenPlacements
 from policy.place.published.hdp.trainer import HdpDraw, HdpTrainer
+from tests.group.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 from tests.toys import ToyEvaluator, branches_problem, chain_problem, silent, toy_graph, toy_problem
-from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 SMALL = Hdp(hidden=8, groups=4, learning_rate=0.01)
 
@@ -56,7 +56,7 @@ def place(problem: Problem, placer: Hdp = SMALL, *, evaluations: int = 60, rules
 
 
 def test_raw_features_are_type_dimensions_and_all_neighbours():
-    found = operations(Units.of(mixed_problem()), ("Add", "MatMul"), raw=True).features
+    found = operations(Groups.of(mixed_problem()), ("Add", "MatMul"), raw=True).features
     assert found.shape == (4, OPERATION) == (4, 46)
     assert found[:, 0].tolist() == [1, 0, 2, 1]  # Relu was not there when the policy was made
     dims = found[:, 1:26]
@@ -70,13 +70,13 @@ def test_raw_features_are_type_dimensions_and_all_neighbours():
 
 
 def test_scaled_features_are_shares_and_logarithms():
-    found = operations(Units.of(mixed_problem()), ("Add", "MatMul"), raw=False).features
+    found = operations(Groups.of(mixed_problem()), ("Add", "MatMul"), raw=False).features
     np.testing.assert_allclose(found[0, :4], [0.5, math.log(3) / 10, math.log(4) / 10, ABSENT], rtol=1e-6)
     np.testing.assert_allclose(found[1, 26:30], [1.0, 1, 0.25, -1], rtol=1e-6)
 
 
 def test_features_of_groups_are_links_and_counts_over_the_greatest_and_one():
-    known = operations(Units.of(mixed_problem()), ("Add", "MatMul"), raw=True)
+    known = operations(Groups.of(mixed_problem()), ("Add", "MatMul"), raw=True)
     found = group_features(known, np.array([0, 0, 2, 2]), 3)
     expected = [
         # to each group, from each group, Add, MatMul, others
@@ -210,7 +210,7 @@ def test_operations_whose_groups_device_they_may_not_use_go_where_they_are_faste
     problem = wide_problem()
     trainer = trainer_of(problem)
     for device in range(3):
-        placement = trainer.placement(np.zeros(trainer.units.k, np.int64), np.full(4, device, np.int32))
+        placement = trainer.placement(np.zeros(trainer.groups.k, np.int64), np.full(4, device, np.int32))
         assert problem.fits(placement)
         assert placement.device[5] == 1  # the one device that it may use
         assert np.count_nonzero(placement.device == device) >= 17

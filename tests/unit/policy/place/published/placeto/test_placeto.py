@@ -23,13 +23,14 @@ from pipeline.core.stages import Answer, Evaluator
 from pipeline.shared.torch_tools import seeded
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base import training
-from policy.place.base.groups import Units
+from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.published.placeto.network import PlacetoNetwork
 from policy.place.published.placeto.nodes import NodeGraph, node_graph
 from policy.place.published.placeto.placeto import Placeto, adopt
 from policy.place.published.placeto.process import returns
 from policy.place.published.placeto.trainer import PlacetoTrainer
+from tests.group.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 from tests.slow import slow_where
 from tests.toys import (
     FAST_S,
@@ -41,7 +42,6 @@ from tests.toys import (
     toy_problem,
     toy_topology,
 )
-from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 INITIAL, REWARDS = ("random", "fresh", "first", "best"), ("dense", "terminal")
 SMALL = Placeto(workers=2, rounds=2, learning_rate=0.01)
@@ -55,7 +55,7 @@ def diamond_problem(p: int = 2) -> Problem:
 
 
 def graph_of(problem: Problem, network: Any = "placeto", *, sweep: bool = False) -> NodeGraph:
-    return node_graph(Units.of(problem), network, sweep=sweep)
+    return node_graph(Groups.of(problem), network, sweep=sweep)
 
 
 def trainer_of(problem: Problem, placer: Placeto = SMALL, evaluator: Evaluator | None = None) -> PlacetoTrainer:
@@ -125,8 +125,8 @@ def test_a_network_of_eight_features_and_two_devices_has_the_size_of_the_publish
 
 def plainly(net: PlacetoNetwork, problem: Problem, x: np.ndarray, v: int) -> np.ndarray:
     """Return the scores of operation v by loops over operations; x: float [n, d]."""
-    units, n = Units.of(problem), problem.graph.n
-    graph = node_graph(units, "placeto", sweep=False)
+    groups, n = Groups.of(problem), problem.graph.n
+    graph = node_graph(groups, "placeto", sweep=False)
     value = {name: p.detach().numpy().astype(float) for name, p in net.named_parameters()}
     edges = problem.graph.edges.T.tolist()
 
@@ -163,7 +163,7 @@ def plainly(net: PlacetoNetwork, problem: Problem, x: np.ndarray, v: int) -> np.
     for k in (0, 2, 4):
         h = value[f"head.{k}.weight"] @ h + value[f"head.{k}.bias"]
         h = np.maximum(h, 0) if k < 4 else h
-    assert sorted(graph.unit.tolist()) == list(range(n))
+    assert sorted(graph.group.tolist()) == list(range(n))
     return h
 
 
@@ -201,8 +201,8 @@ def test_the_network_computes_what_its_formula_says_and_batches_change_nothing(p
     together = net(graph, torch.from_numpy(x), nodes.tolist()).detach().numpy()
     for i, w in itertools.product(range(3), range(2)):
         rows = np.empty((n, net.features))
-        rows[graph.unit] = x[:, i, w, :-1]
-        expected = plainly(net, problem, rows, int(graph.unit[nodes[i]]))
+        rows[graph.group] = x[:, i, w, :-1]
+        expected = plainly(net, problem, rows, int(graph.group[nodes[i]]))
         np.testing.assert_allclose(together[i, w], expected, rtol=2e-4, atol=2e-4)
         alone = net(graph, torch.from_numpy(x[:, i : i + 1, w : w + 1].copy()), nodes[i : i + 1].tolist())
         np.testing.assert_allclose(alone.detach().numpy()[0, 0], together[i, w], rtol=1e-4, atol=1e-5)
@@ -214,8 +214,8 @@ def test_pools_are_the_nodes_before_behind_and_parallel(problem: Problem):
     graph, n = graph_of(problem), problem.graph.n
     before, behind = reached(n, problem.graph.edges.T.tolist())
     for v in range(n):
-        found = [sorted(graph.unit[nodes].tolist()) for nodes in graph.pools(v)]
-        u = graph.unit[v]
+        found = [sorted(graph.group[nodes].tolist()) for nodes in graph.pools(v)]
+        u = graph.group[v]
         parallel = ~(before[u] | behind[u])
         parallel[u] = False
         assert found == [np.flatnonzero(pool).tolist() for pool in (before[u], behind[u], parallel)]
@@ -276,12 +276,12 @@ def test_renumbering_operations_changes_no_score():
     scores = []
     for one, where in ((problem, range(4)), (renamed(problem, order), order)):
         process = trainer_of(one).processes[0]
-        unit = [where[u] for u in process.graph.unit.tolist()]  # the operation of `problem` that each node is
-        device = np.array([[[u % 2 for u in unit]]], np.int32)
-        start = np.array([[[0.1 * u * u for u in unit]]], np.float32)
+        group = [where[u] for u in process.graph.group.tolist()]  # the operation of `problem` that each node is
+        device = np.array([[[u % 2 for u in group]]], np.int32)
+        start = np.array([[[0.1 * u * u for u in group]]], np.float32)
         found = process.features(np.array([0]), device, start)
         net = process.network
-        scores.append(net(process.graph, torch.from_numpy(found), [unit.index(0)]).detach())
+        scores.append(net(process.graph, torch.from_numpy(found), [group.index(0)]).detach())
     torch.testing.assert_close(*scores)
 
 
@@ -343,13 +343,13 @@ def test_costs_are_what_the_simulator_says_over_the_best_single_device():
     asked = process._ask(process.first[None])
     assert asked is not None
     placed = np.empty_like(process.first)
-    placed[process.graph.unit] = process.first
-    placement = process.units.placement(placed)
+    placed[process.graph.group] = process.first
+    placement = process.groups.placement(placed)
     timeline = simulator.timeline(placement)
     assert asked[0][0] * process.unit_s == pytest.approx(timeline.value_s)
-    starts = np.full(process.units.k, np.inf)
-    np.minimum.at(starts, process.units.grouping.group, timeline.start_s)
-    np.testing.assert_allclose(asked[1][0], starts[process.graph.unit] / process.unit_s, rtol=1e-5)
+    starts = np.full(process.groups.k, np.inf)
+    np.minimum.at(starts, process.groups.grouping.group, timeline.start_s)
+    np.testing.assert_allclose(asked[1][0], starts[process.graph.group] / process.unit_s, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("penalty", "seconds"), [(2.0, False), (2.0, True), (1e9, False)])
@@ -409,7 +409,7 @@ def test_every_start_and_reward_places_within_what_is_allowed(initial: Any, rewa
     if initial == "best":
         best = process.search.best
         assert best is not None
-        assert np.array_equal(process.units.devices_of(best)[process.graph.unit], first)
+        assert np.array_equal(process.groups.devices_of(best)[process.graph.group], first)
 
 
 def test_a_terminal_reward_asks_twice_per_episode_and_a_dense_one_after_every_change():
