@@ -13,9 +13,7 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
 from pipeline.core.simulation import ExecutionModel
-from pipeline.shared.partition import has_metis, tell_once
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.cpsat import CpSat, size_of
@@ -23,11 +21,11 @@ from policy.place.exact.shared.enumeration import enumerated
 from policy.place.exact.shared.objectives import Member, objective_of
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.learned.neural_list.neural_list import NeuralList
-from policy.place.local.anneal import Anneal
+from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed
 from policy.place.local.greedy import Greedy
 from policy.place.local.room import repair_memory, tight, unlimited
 from policy.place.multilevel.multilevel import Multilevel
-from policy.place.rules.catalogue import RULES
+from policy.place.rules.catalogue import RULES, installed_rules
 
 RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
 RULED = 0.8  # share of what is left of that time that one of them may take
@@ -198,7 +196,7 @@ class Portfolio(Method):
             "multilevel": Multilevel(),
             "bound": _Bound(),
             **solvers,
-            "anneal": _Further(),
+            "anneal": AnnealFurther(),
         }
         if not self.learned:
             applicable.discard("neural_list")
@@ -210,10 +208,7 @@ class Portfolio(Method):
         timed = math.isfinite(search.left_s)
         large = search.problem.graph.n > LARGE
         until_s = time.monotonic() + (RULING_LARGE if large else RULING) * search.left_s
-        for name, (method, per_second) in RULES.items():
-            if name == "metis" and not has_metis():
-                tell_once("pymetis is not installed: portfolio leaves the placer metis out.")
-                continue
+        for name, (method, per_second) in installed_rules("portfolio"):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed, seconds=RULED * allowed_s)
@@ -256,15 +251,15 @@ class Portfolio(Method):
         """Return how many local searches anneal side by side on a number of evaluations."""
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
-    def _unlimited(self, search: Search, seed: int) -> Placement | None:
-        """Return the best that rules of thumb find with memory left aside; None where nothing could start there."""
+    def _unlimited(self, search: Search, seed: int) -> AnnealRelaxed | None:
+        """Return annealing from the best that rules of thumb find with memory left aside; None where none starts there."""
         if search.done or not tight(search):
             return None
         relaxed = None
         with search.limited("anneal"):
             relaxed = unlimited(search, seconds=RULING * search.left_s)
             self._rules(relaxed, seed)
-        return None if relaxed is None else relaxed.best
+        return None if relaxed is None or relaxed.best is None else AnnealRelaxed(relaxed.best)
 
     def _anneal(self, search: Search, seed: int, *, share: float) -> None:
         """Anneal, by two local searches if each gets enough; then one begins with memory left aside."""
@@ -272,7 +267,7 @@ class Portfolio(Method):
             _part(search, "anneal", Anneal(), seed, share=share)
             return
         start = self._unlimited(search, seed)
-        methods = [Anneal(), Anneal() if start is None else _Relaxed(start)]
+        methods = [Anneal(), start or Anneal()]
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
 
 
@@ -320,33 +315,13 @@ class _Bound(Method):
 
 
 @dataclass(frozen=True, slots=True)
-class _Further(Method):
-    """Anneals from the incumbent, once more."""
-
-    def run(self, search: Search, *, seed: int) -> None:
-        Anneal().improve(search, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
 class _Unlimited(Method):
     """Anneals from the best that the rules of thumb of a portfolio find with memory left aside."""
 
     portfolio: Portfolio
 
     def run(self, search: Search, *, seed: int) -> None:
-        start = self.portfolio._unlimited(search, seed)
-        method = _Further() if start is None else _Relaxed(start)
-        method.run(search, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Relaxed(Method):
-    """Anneals from a start that need not fit."""
-
-    start: Placement
-
-    def run(self, search: Search, *, seed: int) -> None:
-        Anneal().relax(search, self.start, seed=seed)
+        (self.portfolio._unlimited(search, seed) or AnnealFurther()).run(search, seed=seed)
 
 
 def _part(

@@ -234,6 +234,26 @@ class Anneal(Method):
         return search.local_search(placement, drawn)
 
 
+@dataclass(frozen=True, slots=True)
+class AnnealFurther(Method):
+    """Anneals from the incumbent, once more."""
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Anneal until the budget ends."""
+        Anneal().improve(search, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnealRelaxed(Method):
+    """Anneals from a start that need not fit."""
+
+    start: Placement
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Anneal, first as though memory were unlimited."""
+        Anneal().relax(search, self.start, seed=seed)
+
+
 def best_order(search: Search, placement: Placement) -> Placement:
     """Return the placement in its own order, if it has one, or else in the fastest of several orders.
 

@@ -12,9 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Int32, Int64
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Grouping
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
@@ -22,11 +20,9 @@ from policy.place.base.hierarchy import Level, hierarchy, nearest
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import MANY, Method, Search
 from policy.place.local.anneal import best_order
-from policy.place.local.packings import LARGE
 from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, repair_memory, tight
 from policy.place.local.spilling import held_at_peaks, spill_blocks
-from policy.place.multilevel.coarse_instance import coarse_instance_of
-from policy.place.multilevel.estimate import CoarseInstance, CoarseTrials, estimate_s, local_search
+from policy.place.multilevel.coarse_search import CoarseSearch
 from policy.place.multilevel.layers import Layers, layers_of
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.starts import starts
@@ -35,6 +31,7 @@ from policy.place.rules.catalogue import LINEAR_RULES
 RULING = 0.5  # share of the time left that one of them may be expected to take
 BUILT_PER_S = 3e5  # operations of which clusters of all levels are made in a second, roughly
 COARSENED_PER_S = 2e5  # operations of which a coarse instance is made in a second, roughly
+FORGETTING = 20_000  # operations from which what only rules of thumb asked for is not kept
 TRYING = 0.25  # share of the time left that goes to starts
 COMPARING = 0.6  # share of that in which starts are compared by their estimates
 LOOK = 4.0  # seconds in the coarse instance per second in which the evaluator judges what came out
@@ -126,7 +123,7 @@ class Multilevel(Method):
             spill_blocks(search)
         if search.done or not in_time(search, BUILT_PER_S):
             return None
-        if problem.graph.n > LARGE:  # what rules and bounds asked for, and nobody else will
+        if problem.graph.n > FORGETTING:  # what rules and bounds asked for, and nobody else will
             problem.forget()
         timeline = search.timeline(search.best) if short and search.best is not None else None
         held = None if timeline is None else held_at_peaks(problem, timeline)
@@ -134,7 +131,7 @@ class Multilevel(Method):
         near_goal = [nearest(levels, goal) for goal in (COARSE, 4 * COARSE)]
         layers = layers_of(levels)
         chosen = self._chosen(levels, layers)
-        rough = Rough.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
+        rough = CoarseSearch.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
         return None if first is None else SearchStart(chosen, rough, first)
 
@@ -159,7 +156,9 @@ class Multilevel(Method):
             parts *= 2
         return sorted(chosen, key=lambda level: level.k)
 
-    def _refine_coarse(self, search: Search, *, begun: Placement, rough: Rough, rng: np.random.Generator) -> None:
+    def _refine_coarse(
+        self, search: Search, *, begun: Placement, rough: CoarseSearch, rng: np.random.Generator
+    ) -> None:
         """Anneal in the coarse instance, and have the evaluator judge the best placement of each local search."""
         share = self.sketched * (UNORDERED if search.problem.ordered else 1.0)
         clock = PartClock.of(search, share, min(CHEAP * search.left, MOST))
@@ -170,9 +169,8 @@ class Multilevel(Method):
             count = clock.sketched()
             moves = draw(_upto(rough.levels, done), count, search.problem.topology.p, self.near, rng)
             threshold_s = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
-            trials = CoarseTrials(*moves, threshold_s, rough.allowed)
             began_s = time.monotonic()
-            placement, end_s, met, met_s = local_search(rough.instance, trials, placement)
+            placement, end_s, met, met_s = rough.local_search(placement, moves, threshold_s)
             clock.tick(count, time.monotonic() - began_s)
             looked_s += time.monotonic() - began_s
             if met_s < best_s:
@@ -233,7 +231,7 @@ def in_time(search: Search, per_second: float) -> bool:
     return search.problem.graph.n <= per_second * search.left_s
 
 
-def _try(search: Search, begun: Iterator[Placement], rough: Rough | None) -> Placement | None:
+def _try(search: Search, begun: Iterator[Placement], rough: CoarseSearch | None) -> Placement | None:
     """Have starts evaluated, those of least estimate, or else as many as a fourth of the budget; return the first.
 
     Not all are held at once: of a million operations, hundreds would fill the memory. With a time limit, those are
@@ -272,52 +270,8 @@ class SearchStart:
     """What a search goes on with once it has begun: levels to move, their coarse instance if any, the first start."""
 
     chosen: list[Level]
-    rough: Rough | None
+    rough: CoarseSearch | None
     first: Placement
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rough:
-    """A coarse instance of a search's problem, with what leads from operations to cells and back.
-
-    cells: operations to cells. operation: int32 [c], one of each cell. levels: their clusters, of cells.
-    """
-
-    search: Search
-    instance: CoarseInstance
-    cells: Grouping
-    operation: Int32
-    allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]]
-    levels: list[LevelClusters]
-
-    @classmethod
-    def of(cls, search: Search, chosen: list[Level], held: Int64 | None = None) -> Rough | None:
-        """Return the coarse instance where the evaluator is a simulator of devices that work at once, else None.
-
-        held: see `coarse_instance_of`.
-        """
-        problem = search.problem
-        if search.execution is None or not search.execution.concurrent or problem.costs is None:
-            return None
-        label = np.zeros(problem.graph.n, np.int32)
-        for level in chosen:  # nested levels leave their finest, others the intersection
-            label = Grouping.of_labels(label.astype(np.int64) * level.k + level.groups.grouping.group).group
-        instance, cells = coarse_instance_of(problem, problem.costs.op_s, label, held=held)
-        operation = np.unique(cells.group, return_index=True)[1].astype(np.int32)
-        levels = [LevelClusters.of(level, operation) for level in chosen]
-        return cls(search, instance, cells, operation, problem.group_allowed(cells), levels)
-
-    def devices_of(self, placement: Placement) -> Int32:
-        """Return int32 [c], the device of every cell."""
-        return np.ascontiguousarray(placement.device[self.operation])
-
-    def placement(self, device: Int32) -> Placement:
-        """Return the placement of the operations."""
-        return Placement(device, self.search.problem.topology.names).lift(self.cells)
-
-    def estimate_s(self, placement: Placement) -> float:
-        """Return the estimated seconds of a placement."""
-        return estimate_s(self.instance, self.devices_of(placement), np.inf)
 
 
 class PartClock:

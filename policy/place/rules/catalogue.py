@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from pipeline.shared.partition import has_metis, tell_once
 from policy.place.base.search import Method
 from policy.place.lists.cpop import Cpop
 from policy.place.lists.critical_path import CriticalPath
@@ -34,3 +35,12 @@ LINEAR_RULES: Mapping[str, tuple[Method, float]] = {  # those in linear time, on
     "heft": (Heft(), 1e5),
     "cpop": (Cpop(), 1e5),
 }
+
+
+def installed_rules(asked_by: str) -> Iterator[tuple[str, tuple[Method, float]]]:
+    """Yield the entries of RULES whose packages are installed; say once who leaves out which."""
+    for name, rule in RULES.items():
+        if name == "metis" and not has_metis():
+            tell_once(f"pymetis is not installed: {asked_by} leaves the placer metis out.")
+        else:
+            yield name, rule

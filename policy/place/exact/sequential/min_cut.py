@@ -171,12 +171,12 @@ def border_moves(groups: Groups, cut: Cut, device: Int32, rng: np.random.Generat
 class MemoryPrice:
     """What a byte costs on each device: raised where weights do not fit, lowered where they do.
 
-    per_byte_s: float64 [p]. low_s, high_s: float64 [p], prices at which they did not fit, and at which they did.
+    per_byte_s: float64 [p]. too_low_s, enough_s: float64 [p], prices at which they did not fit, and at which they did.
     """
 
     per_byte_s: Float64
-    low_s: Float64
-    high_s: Float64
+    too_low_s: Float64
+    enough_s: Float64
     room_bytes: Int64
     first_s: float
 
@@ -200,11 +200,11 @@ class MemoryPrice:
     def move(self, held_bytes: Int64) -> bool:
         """Change the prices after a division by which the devices hold int64 [p] bytes; say if there is need."""
         over = held_bytes > self.room_bytes
-        self.low_s = np.where(over, self.per_byte_s, self.low_s)
-        self.high_s = np.where(over | (self.per_byte_s == 0), self.high_s, self.per_byte_s)
+        self.too_low_s = np.where(over, self.per_byte_s, self.too_low_s)
+        self.enough_s = np.where(over | (self.per_byte_s == 0), self.enough_s, self.per_byte_s)
         if not over.any() and not (self.per_byte_s > 0).any():
             return False
-        between = (self.low_s + np.where(np.isfinite(self.high_s), self.high_s, 0.0)) / 2
+        between = (self.too_low_s + np.where(np.isfinite(self.enough_s), self.enough_s, 0.0)) / 2
         costlier = np.maximum(2 * self.per_byte_s, self.first_s)
-        self.per_byte_s = np.where(over & np.isinf(self.high_s), costlier, between)
+        self.per_byte_s = np.where(over & np.isinf(self.enough_s), costlier, between)
         return True

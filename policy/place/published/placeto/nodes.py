@@ -38,9 +38,9 @@ class NodeGraph:
     group: int64 [n], which group each node is. visit: int64 [n], the nodes in topological order. level_ptr: int64,
     where each depth begins. all: how the nodes of all directions hear one another, [directions n, directions n].
     levels: for each direction, how each depth hears those that came before it in a sweep. heard: float32
-    [directions, n], 1 where a node hears anybody. before, behind: uint8 [n, bytes], a bit for every node from which a path leads here, and to
-    which one leads. figures: float32 [n, 3], mean seconds, bytes of all tensors that leave the node, these and its
-    weights; each as a share of the greatest.
+    [directions, n], 1 where a node hears anybody. before, behind: uint8 [n, bytes], a bit for every node from which a
+    path leads here, and to which one leads. figures: float32 [n, 3], mean seconds, bytes of all tensors that leave the
+    node, these and its weights; each as a share of the greatest.
     """
 
     group: Int64

@@ -261,3 +261,12 @@ def test_visit_order_breaks_a_cycle_at_the_node_that_waits_for_least():
 
 def test_the_toys_have_the_optimum_they_claim():
     assert optimum_s(chain_problem()) == pytest.approx(CHAIN_OPTIMUM_S)
+
+
+def test_plug_ins_of_earlier_releases_find_what_they_import():
+    import policy.place.search as earlier
+    from policy.place.base import search as now
+
+    assert {name: getattr(earlier, name) for name in earlier.__all__} == {
+        name: getattr(now, name) for name in ("BudgetEndedError", "Method", "Search", "policy_of")
+    }

@@ -35,10 +35,11 @@ from policy.place.base.search import Search
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel import multilevel
 from policy.place.multilevel.coarse_instance import cells_of, coarse_instance_of
+from policy.place.multilevel.coarse_search import CoarseSearch
 from policy.place.multilevel.estimate import CoarseTrials, estimate_s, local_search
 from policy.place.multilevel.layers import layers_of, spread
 from policy.place.multilevel.moves import LevelClusters, draw
-from policy.place.multilevel.multilevel import Multilevel, PartClock, Rough, _try
+from policy.place.multilevel.multilevel import Multilevel, PartClock, _try
 from policy.place.multilevel.starts import contiguous, earliest, small_cut, split, starts
 from policy.place.rules.expert import Expert
 from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
@@ -582,7 +583,7 @@ def test_starts_end_with_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(multilevel, "time", SimpleNamespace(monotonic=lambda: next(now)))
     search._last_s = time.monotonic() + 40.0
     begun = (Placement(np.full(problem.graph.n, i % 3, np.int32), problem.topology.names) for i in itertools.count())
-    _try(search, begun, Rough.of(search, list(hierarchy(problem, least=3))))
+    _try(search, begun, CoarseSearch.of(search, list(hierarchy(problem, least=3))))
     assert next(now) < 40
 
 
