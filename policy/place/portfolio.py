@@ -252,7 +252,7 @@ class Portfolio(Method):
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
     def _unlimited(self, search: Search, seed: int) -> AnnealRelaxed | None:
-        """Return annealing from the best that rules of thumb find with memory left aside; None where none starts there."""
+        """Return annealing from the best that rules of thumb find with memory left aside; None if none starts there."""
         if search.done or not tight(search):
             return None
         relaxed = None
