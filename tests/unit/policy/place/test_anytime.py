@@ -36,7 +36,7 @@ from policy.place.local.anneal import Anneal, BudgetClock, Cooling, OvertakenErr
 from policy.place.local.packings import packings
 from policy.place.local.room import repair_memory
 from policy.place.portfolio import Portfolio
-from tests.group.policy.place.exact.shared.test_exact_clock import lanes
+from tests.unit.policy.place.exact.shared.test_exact_clock import lanes
 from tests.small_cases import small_case
 from tests.toys import silent
 

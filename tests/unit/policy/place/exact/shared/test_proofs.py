@@ -25,7 +25,7 @@ from policy.place.exact.shared.proofs import lower_bound
 from policy.place.portfolio import Portfolio
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.sequential.sequential import Sequential
-from tests.group.policy.place.exact.shared.test_bounds import problem_of
+from tests.unit.policy.place.exact.shared.test_bounds import problem_of
 from tests.toys import silent
 
 NEVER = math.inf

@@ -23,7 +23,7 @@ from policy.place.base import training
 from policy.place.base.search import Search
 from policy.place.learned.hsdag.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
-from tests.group.policy.place.learned.hsdag.test_hsdag import (
+from tests.unit.policy.place.learned.hsdag.test_hsdag import (
     EVALUATIONS,
     MODES,
     SMALL,

@@ -31,7 +31,7 @@ from policy.place.published.gdp.keeping import state_of, take_up
 from policy.place.published.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
 from policy.place.published.gdp.sequence import SequenceBatch
 from policy.place.published.gdp.sgdp import Sgdp
-from tests.group.policy.place.learned.hsdag.test_hsdag import (
+from tests.unit.policy.place.learned.hsdag.test_hsdag import (
     Interrupted,
     Memory,
     evaluator_of,

@@ -30,7 +30,7 @@ from policy.place.published.placeto.nodes import NodeGraph, node_graph
 from policy.place.published.placeto.placeto import Placeto, adopt
 from policy.place.published.placeto.process import returns
 from policy.place.published.placeto.trainer import PlacetoTrainer
-from tests.group.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
+from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 from tests.slow import slow_where
 from tests.toys import (
     FAST_S,
