@@ -9,13 +9,16 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.arrays import Float64
+from pipeline.core.devices import Topology
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Simulator, Subject
+from policy.place.base.groups import Groups
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.bounds import Bound
-from policy.place.exact.shared.objectives import Member, Unknown
+from policy.place.exact.shared.cpsat_models import ConstraintProgram, in_turns
+from policy.place.exact.shared.objectives import Hint, Member, Unknown
 from runtime.simulators.sequential.sequential import Sequential
 
 
@@ -40,9 +43,7 @@ class SharedMemory:
         return SharedMemoryModel()
 
     def bind(self, subject: Subject) -> Simulator:
-        p = subject.topology.p
-        links = replace(subject.topology, link_bytes_per_s=np.full((p, p), np.inf), link_latency_s=np.zeros((p, p)))
-        simulator = Sequential().bind(replace(subject, topology=links))
+        simulator = Sequential().bind(replace(subject, topology=without_links(subject.topology)))
         simulator.execution = self.execution  # type: ignore[assignment]
         return simulator
 
@@ -63,6 +64,8 @@ class EachFastest(Method):
 class LeastWork(Unknown[SharedMemoryModel]):
     """Every group takes its least time at least, and one device after another works."""
 
+    exact: ClassVar[bool] = True
+
     @property
     def members(self) -> Sequence[Member]:
         return (Member("extra_model", EachFastest(), 0.2, large=True),)
@@ -71,6 +74,17 @@ class LeastWork(Unknown[SharedMemoryModel]):
         self, problem: Problem, execution: SharedMemoryModel, *, seconds: float, one_to_one: bool
     ) -> list[Bound]:
         return [(float(group_s(problem).min(axis=1).sum()), "least work")]
+
+    def program(
+        self, problem: Problem, groups: Groups, execution: SharedMemoryModel, hint: Hint, bound_s: float
+    ) -> ConstraintProgram:
+        return in_turns(problem.on(topology=without_links(problem.topology)), groups, hint.device)
+
+
+def without_links(topology: Topology) -> Topology:
+    """Return the devices, every tensor at once on all of them."""
+    p = topology.p
+    return replace(topology, link_bytes_per_s=np.full((p, p), np.inf), link_latency_s=np.zeros((p, p)))
 
 
 def group_s(problem: Problem) -> Float64:

@@ -204,7 +204,7 @@ def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, 
     heft, anneal, hsdag = (by_name[name] for name in ("heft", "anneal", "hsdag"))
     assert (heft.kind, heft.is_rule, heft.method.seeded, heft.method.learned) == ("lists", True, False, False)
     assert (anneal.kind, anneal.is_rule, anneal.method.seeded) == ("local", False, True)
-    assert (hsdag.kind, hsdag.method.learned, hsdag.keeps) == ("agent", True, True)
+    assert (hsdag.kind, hsdag.method.learned, hsdag.keeps) == ("learned", True, True)
     control = by_name["stubborn: asks once"]
     assert (control.control_of, control.method.params, control.method.seeded) == ("stubborn", {"times": 1}, True)
     assert by_name["pupil"].keeps

@@ -32,13 +32,14 @@ from policy.place.lists.etf import earliest_first, no_favourites, static_level
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.m_sct import relaxed
 from policy.place.lists.work import upward, work_of
-from policy.place.local.anneal import Anneal, BudgetClock, Cooling, OvertakenError
+from policy.place.local.anneal import Anneal, AnnealFurther, BudgetClock, Cooling, OvertakenError
 from policy.place.local.packings import packings
 from policy.place.local.room import repair_memory
 from policy.place.portfolio import Portfolio
-from tests.unit.policy.place.exact.shared.test_exact_clock import lanes
+from policy.place.rules import catalogue
 from tests.small_cases import small_case
 from tests.toys import silent
+from tests.unit.policy.place.exact.shared.test_exact_clock import lanes
 
 
 def search_of(problem: Problem, rules: str = "T2", budget: Budget | None = None) -> Search:
@@ -128,8 +129,8 @@ class Stubborn(Method):
 
 
 def test_a_member_that_never_comes_back_takes_its_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RULES", {})
-    members = {"neural_list": Stubborn(), "anneal": module._Further()}
+    monkeypatch.setattr(catalogue, "RULES", {})
+    members = {"neural_list": Stubborn(), "anneal": AnnealFurther()}
     monkeypatch.setattr(Portfolio, "_members", lambda *_: dict(members))
     monkeypatch.setattr(module, "enumerated", lambda _: False)
     problem = wide_problem()

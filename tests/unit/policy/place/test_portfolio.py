@@ -27,6 +27,7 @@ from policy.place.lists import work
 from policy.place.local import packings
 from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
+from policy.place.rules import catalogue
 from policy.place.rules.metis import Metis
 from tests.toys import chain_problem, silent
 
@@ -234,7 +235,7 @@ def test_a_rule_of_thumb_runs_only_if_its_share_of_the_time_suffices(
     per_second: float, seconds: float | None, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy([])
-    monkeypatch.setattr(module, "RULES", {"spy": (spy, per_second)})
+    monkeypatch.setattr(catalogue, "RULES", {"spy": (spy, per_second)})
     monkeypatch.setattr(Portfolio, "_members", lambda self, _: {"rules": module._Rules(self)})
     monkeypatch.setattr(Anneal, "run", lambda self, search, *, seed: None)
     placed(wide_problem(), "T2", Budget(50, seconds))  # 18 operations
@@ -243,7 +244,7 @@ def test_a_rule_of_thumb_runs_only_if_its_share_of_the_time_suffices(
 
 def test_a_minimum_cut_that_proves_itself_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy([])
-    monkeypatch.setattr(module, "RULES", {"spy": (spy, 1e9)})
+    monkeypatch.setattr(catalogue, "RULES", {"spy": (spy, 1e9)})
     answer = placed(chain_problem(), "sequential", Budget(1000))
     assert answer.proven
     assert answer.best.found_by == "min_cut"

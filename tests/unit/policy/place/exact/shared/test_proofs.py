@@ -25,8 +25,8 @@ from policy.place.exact.shared.proofs import lower_bound
 from policy.place.portfolio import Portfolio
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.sequential.sequential import Sequential
-from tests.unit.policy.place.exact.shared.test_bounds import problem_of
 from tests.toys import silent
+from tests.unit.policy.place.exact.shared.test_bounds import problem_of
 
 NEVER = math.inf
 

@@ -23,6 +23,16 @@ from policy.place.base import training
 from policy.place.base.search import Search
 from policy.place.learned.hsdag.hsdag import Hsdag
 from policy.place.portfolio import Portfolio
+from tests.slow import slow_where
+from tests.toys import (
+    CHAIN,
+    FAST_S,
+    ToyEvaluator,
+    chain_problem,
+    silent,
+    toy_graph,
+    toy_problem,
+)
 from tests.unit.policy.place.learned.hsdag.test_hsdag import (
     EVALUATIONS,
     MODES,
@@ -35,16 +45,6 @@ from tests.unit.policy.place.learned.hsdag.test_hsdag import (
     told,
     weights,
     wide_problem,
-)
-from tests.slow import slow_where
-from tests.toys import (
-    CHAIN,
-    FAST_S,
-    ToyEvaluator,
-    chain_problem,
-    silent,
-    toy_graph,
-    toy_problem,
 )
 
 QUICK_MODES = slow_where(MODES, [("listsched", False), ("sequential", False)])

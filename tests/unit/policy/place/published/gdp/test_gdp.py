@@ -31,16 +31,6 @@ from policy.place.published.gdp.keeping import state_of, take_up
 from policy.place.published.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
 from policy.place.published.gdp.sequence import SequenceBatch
 from policy.place.published.gdp.sgdp import Sgdp
-from tests.unit.policy.place.learned.hsdag.test_hsdag import (
-    Interrupted,
-    Memory,
-    evaluator_of,
-    kept_in,
-    told,
-    weights,
-    wide_problem,
-    with_inputs,
-)
 from tests.toys import (
     CHAIN,
     FAST_S,
@@ -53,6 +43,16 @@ from tests.toys import (
     toy_graph,
     toy_problem,
     toy_topology,
+)
+from tests.unit.policy.place.learned.hsdag.test_hsdag import (
+    Interrupted,
+    Memory,
+    evaluator_of,
+    kept_in,
+    told,
+    weights,
+    wide_problem,
+    with_inputs,
 )
 
 SMALL = Gdp(

@@ -25,8 +25,8 @@ from policy.place.published.hdp.features import ABSENT, OPERATION, group_feature
 from policy.place.published.hdp.hdp import Hdp
 from policy.place.published.hdp.network import SequencePlacer, WrittenPlacements
 from policy.place.published.hdp.trainer import HdpDraw, HdpTrainer
-from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 from tests.toys import ToyEvaluator, branches_problem, chain_problem, silent, toy_graph, toy_problem
+from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 SMALL = Hdp(hidden=8, groups=4, learning_rate=0.01)
 

@@ -30,7 +30,6 @@ from policy.place.published.placeto.nodes import NodeGraph, node_graph
 from policy.place.published.placeto.placeto import Placeto, adopt
 from policy.place.published.placeto.process import returns
 from policy.place.published.placeto.trainer import PlacetoTrainer
-from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 from tests.slow import slow_where
 from tests.toys import (
     FAST_S,
@@ -42,6 +41,7 @@ from tests.toys import (
     toy_problem,
     toy_topology,
 )
+from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 INITIAL, REWARDS = ("random", "fresh", "first", "best"), ("dense", "terminal")
 SMALL = Placeto(workers=2, rounds=2, learning_rate=0.01)
