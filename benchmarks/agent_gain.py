@@ -16,7 +16,7 @@ from benchmarks.neural_list import ANNEALED, DEVICES, EVALUATIONS, value_s
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.settings.registry import build
-from policy.place.agent.hsdag import Hsdag
+from policy.place.learned.hsdag.hsdag import Hsdag
 from runtime.zoo.workloads.placeto import FAMILIES, split
 
 BUDGETS = {"evaluations": Budget(EVALUATIONS), "seconds": Budget(seconds=3.0)}

@@ -19,7 +19,7 @@ from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Simulator, Subject
 from pipeline.offline.scenario import Scenario, load
 from policy.place.local.anneal import Anneal
-from runtime.simulators.listsched import ListSched
+from runtime.simulators.dataflow.listsched import ListSched
 
 SMALL, MEDIUM, LARGE = 200, 84_000, 1_000_000
 BATCH = 2000

@@ -27,9 +27,9 @@ from pipeline.settings.registry import build, table
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
 from pipeline.store.store import digest
 from pipeline.system.json_lines import append_line, load_lines
-from policy.place.gdp.sgdp import Sgdp
-from policy.place.gdp.together import learn_together
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.published.gdp.batch import learn_jointly
+from policy.place.published.gdp.sgdp import Sgdp
 
 EVALUATIONS, QUICK = 1000, 64
 TABLE: Mapping[str, int] = {  # and their devices, in the order of the paper's table
@@ -216,7 +216,7 @@ class Cells:
             for workload, p in placed.items()
         }
         begun = time.monotonic()
-        policy = learn_together(placer, list(searches.values()), seed=0)
+        policy = learn_jointly(placer, list(searches.values()), seed=0)
         seconds = (time.monotonic() - begun) / len(workloads)
         FolderCheckpointer(self._folder(workloads), " ".join(workloads)).publish(policy)
         for workload, search in searches.items():

@@ -17,7 +17,7 @@ from pipeline.core.problem import Budget, Instance, Problem, Progress, allowed_d
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
 from pipeline.settings.registry import build
-from runtime.simulators.listsched import ListSched
+from runtime.simulators.dataflow.listsched import ListSched
 from runtime.zoo.workloads.giph import instance
 
 INSTANCES = 600

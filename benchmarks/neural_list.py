@@ -27,12 +27,12 @@ from pipeline.offline.curriculum import best_rule_s, within
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.offline.train import WEIGHTS, complement, train
 from pipeline.settings.registry import build
-from policy.place.neural.complementing import Complementing
-from policy.place.neural.instances import list_instances
-from policy.place.neural.neural_list import NeuralList
-from policy.place.neural.planning import plans
-from policy.place.neural.training import CrossEntropy
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.learned.neural_list.complementing import Complementing
+from policy.place.learned.neural_list.instances import list_instances
+from policy.place.learned.neural_list.neural_list import NeuralList
+from policy.place.learned.neural_list.planning import plans
+from policy.place.learned.neural_list.training import CrossEntropy
 from runtime.zoo.workloads.placeto import FAMILIES, split
 
 DEVICES = (4, 8)

@@ -21,8 +21,8 @@ from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.settings.registry import build
 from pipeline.shared.torch_tools import seeded
-from policy.place.placeto.placeto import Placeto, published
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.published.placeto.placeto import Placeto, published
 from runtime.zoo.workloads.placeto import FAMILIES, split
 
 DEVICES = 4

@@ -24,7 +24,7 @@ from pipeline.core.stages import Evaluator, Subject
 from pipeline.settings.registry import build
 from pipeline.shared.partition import colocated, join
 from runtime.measuring.profile.fusion import cpu_kernels
-from runtime.simulators.sequential import Sequential, SequentialEvaluator
+from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator
 
 NETWORK = "inception-v3"
 PLACEMENTS = 512

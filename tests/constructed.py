@@ -11,11 +11,11 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Instance, Problem
 from pipeline.core.simulation import DataflowModel, Level
-from policy.place.lists.listing import Partial
+from policy.place.learned.neural_list.instances import ListInstance
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.sampling import ListDraft
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.work import work_of
-from policy.place.neural.instances import ListInstance
-from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.sampling import ListDraft
 from tests.strategies import graph_of
 
 
@@ -107,7 +107,7 @@ class Amounts:
 
 def schedule_of(
     amounts: Amounts, policy: ListPolicy, *, level: Level = "T2", width: int = 1, sweeps: int = 1
-) -> Partial:
+) -> PartialSchedule:
     """Return what a policy constructs, the last of some schedules each of which sees the one before."""
     instance = amounts.instance(level)
     scores = policy.scores(instance.context)

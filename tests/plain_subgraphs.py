@@ -1,4 +1,4 @@
-"""`runtime.simulators.subgraphs` in plain Python: the reference for its kernels."""
+"""`runtime.simulators.sequential.subgraphs` in plain Python: the reference for its kernels."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.shared.feasibility import feasible_grouping
-from policy.place.search import Method, Search
+from policy.place.base.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pipeline.progress.notice import tell_of_compiling
 from pipeline.store.checkpoint import read_policy
 from pipeline.store.store import write_json
 from pipeline.store.task import Progress
-from pipeline.system.workers import Begin, serve
+from pipeline.system.workers import serve
 
 WORKER = "pipeline.bench.running"  # the module whose processes run cells
 
@@ -135,10 +135,10 @@ def _never_end() -> None:
     """Never end a cell early: the process is ended instead."""
 
 
-def answer_suite(command: Mapping[str, Any], _: Begin) -> dict[str, Any]:
+def answer_suite(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the suite of a command answers."""
     return suite_of(command["suite"]).answer(command)
 
 
 if __name__ == "__main__":
-    serve({"suite": answer_suite})
+    serve({"suite": lambda command, _: answer_suite(command)})

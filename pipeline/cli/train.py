@@ -48,8 +48,8 @@ def train(**options: Any) -> None:
     """
     from pipeline.offline.train import WEIGHTS, complement
     from pipeline.offline.train import train as run
-    from policy.place.neural.complementing import Complementing
-    from policy.place.neural.training import CrossEntropy
+    from policy.place.learned.neural_list.complementing import Complementing
+    from policy.place.learned.neural_list.training import CrossEntropy
 
     out, after, members = options["out"], options["after"], options["members"]
     if members is not None and after is None:

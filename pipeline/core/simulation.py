@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,20 +20,45 @@ T0, T1, T2 = range(3)  # levels of contention as numbers, see `DataflowModel.con
 NO_SWAPS = np.zeros(0, np.int64)
 
 
+class StageRules(NamedTuple):
+    """What counts where devices are the stages of a pipeline.
+
+    contiguity: which placements count: all ("free"), those in which no path of the forward pass leaves a device and
+    comes back ("convex"), or those whose devices can be put in an order that it follows ("ordered"). passes: whether
+    what counts is the largest load of both passes of training "together", or the largest of the forward pass and the
+    largest of the backward pass, added up ("apart").
+    """
+
+    contiguity: Contiguity = "free"
+    passes: Passes = "together"
+
+
+class QueueRules(NamedTuple):
+    """How devices and links that work at the same time share them.
+
+    contention: T0, T1 or T2. block_s: seconds that a device stays blocked after an operation that takes time. gap_s:
+    seconds between two sends.
+    """
+
+    contention: int = T0
+    block_s: float = 0.0
+    gap_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionModel:
-    """By which rules a simulator predicts: what placers may rely on, and of which type its objective is.
+    """By which rules a simulator predicts: what placers and reports may rely on.
 
-    A plug-in's simulator states one of the models below, one derived from them, or one derived from this. The type
-    leads to what proves bounds and what solvers are told, see `policy.place.exact.objectives`; of one derived from this
-    nothing is known but what it says here, unless it brings an `objective`.
+    A plug-in's simulator states one of the models below, one derived from them, or one derived from this. Nothing
+    branches on the type of a model: its `kind`, or the nearest one that it inherits, leads to what proves bounds and
+    what solvers are told, see `policy.place.exact.shared.objectives`, and everything else is asked of the facts here.
 
     memory: whether a placement that needs more than a device's memory at any time is refused; weights always count.
     kind: what it is called. additive: whether a time is the sum over operations, tensors sent and sub-graphs begun.
     concurrent: whether devices work at the same time, so that a timeline tells what waits for what. ordered: whether
     priorities matter. activations: whether outputs and received copies count as memory as well. anonymous: whether
-    devices that are alike may change names without changing a time. objective: "module:name" of an `Objective` of its
-    own; "" for that of the type.
+    devices that are alike may change names without changing a time. cheap_moves: whether trying a move takes less time
+    than drawing it. objective: "module:name" of an `Objective` of its own; "" for that of its kind.
     """
 
     memory: bool = True
@@ -43,7 +68,23 @@ class ExecutionModel:
     ordered: ClassVar[bool] = False
     activations: ClassVar[bool] = False
     anonymous: ClassVar[bool] = False
+    cheap_moves: ClassVar[bool] = False
     objective: ClassVar[str] = ""
+
+    @property
+    def stage_rules(self) -> StageRules | None:
+        """Return what counts where devices are stages of a pipeline; None where they are not."""
+        return None
+
+    @property
+    def queue_rules(self) -> QueueRules | None:
+        """Return how devices and links are shared where they have queues; None where they have none."""
+        return None
+
+    @property
+    def call_limit(self) -> int | None:
+        """Return how often each accelerator may be called; None where calls are not counted."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +100,19 @@ class SequentialModel(ExecutionModel):
 class PipelineModel(ExecutionModel):
     """Inference after inference on all devices at once: the largest load of a device is the time per inference.
 
-    contiguity: which placements count: all ("free"), those in which no path of the forward pass leaves a device and
-    comes back ("convex"), or those whose devices can be put in an order that it follows ("ordered"). passes: whether
-    what counts is the largest load of both passes of training "together", or the largest of the forward pass and the
-    largest of the backward pass, added up ("apart").
+    contiguity, passes: see `StageRules`.
     """
 
     kind: ClassVar[str] = "pipelined"
     anonymous: ClassVar[bool] = True
+    cheap_moves: ClassVar[bool] = True
     contiguity: Contiguity = "free"
     passes: Passes = "together"
+
+    @property
+    def stage_rules(self) -> StageRules:
+        """Return what counts."""
+        return StageRules(self.contiguity, self.passes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +125,11 @@ class LatencyModel(ExecutionModel):
     kind: ClassVar[str] = "latency"
     anonymous: ClassVar[bool] = True
     calls: int = 1
+
+    @property
+    def call_limit(self) -> int:
+        """Return how often each accelerator may be called."""
+        return self.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +144,7 @@ class DataflowModel(ExecutionModel):
     """Devices and links that work at the same time, with a queue each.
 
     level: "T0": links without contention; "T1": a device sends one tensor at a time, once for all its readers; "T2": a
-    device sends and receives one tensor at a time, once per reading device. block_s: seconds that a device stays
-    blocked after an operation that takes time. gap_s: seconds between two sends.
+    device sends and receives one tensor at a time, once per reading device. block_s, gap_s: see `QueueRules`.
     """
 
     kind: ClassVar[str] = "listsched"
@@ -111,6 +159,11 @@ class DataflowModel(ExecutionModel):
     def contention(self) -> int:
         """Return the level as a number: T0, T1 or T2."""
         return LEVELS.index(self.level)
+
+    @property
+    def queue_rules(self) -> QueueRules:
+        """Return how its devices and links are shared."""
+        return QueueRules(self.contention, float(self.block_s), float(self.gap_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

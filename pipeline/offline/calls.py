@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import LatencyModel
 from pipeline.offline.records import CallRecord
 from pipeline.offline.scenario import LoadedScenario
 from pipeline.offline.stages import broken_rules, nets_of, slowest_link_s
@@ -95,7 +94,7 @@ def turns_of(placement: Placement, calls: int) -> list[int]:
 
 def call_records(case: LoadedScenario, placement: Placement) -> list[CallRecord] | None:
     """Return the calls of a placement; None where the evaluator knows none."""
-    execution = case.scenario.measurer().execution
-    if not isinstance(execution, LatencyModel):
+    calls = case.scenario.measurer().execution.call_limit
+    if calls is None:
         return None
-    return checked_latency(case.problem, placement.device.tolist(), turns_of(placement, execution.calls)).calls
+    return checked_latency(case.problem, placement.device.tolist(), turns_of(placement, calls)).calls

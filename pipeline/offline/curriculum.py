@@ -10,10 +10,10 @@ import numpy as np
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
+from policy.place.base.search import Search
+from policy.place.learned.neural_list.training import ListTrainingCase
 from policy.place.local.anneal import Anneal
-from policy.place.neural.training import ListLesson
-from policy.place.portfolio import RULES
-from policy.place.search import Search
+from policy.place.rules.catalogue import RULES
 from runtime.zoo.workloads.placeto import FAMILIES, split
 
 # Family -> graphs, small ones: what is learned is relative. Those of Placeto's families come on top, by their splits.
@@ -78,11 +78,11 @@ class Exercise:
         scenario = Scenario(f"zoo:{self.graph}", self.topology, level=self.level, seed=self.seed)
         return within(load(scenario), self.share) if self.share else load(scenario)
 
-    def lesson(self) -> ListLesson:
+    def lesson(self) -> ListTrainingCase:
         """Return the exercise with the best that rules of thumb reach."""
         case = self.case()
         simulator = case.simulator()
-        return ListLesson.of(self.family, case.problem, simulator, reference_s=best_rule_s(case))
+        return ListTrainingCase.of(self.family, case.problem, simulator, reference_s=best_rule_s(case))
 
 
 def curriculum(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[Exercise]]:

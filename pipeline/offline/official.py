@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import LatencyModel, PipelineModel
 from pipeline.offline.calls import checked_latency, turns_of
 from pipeline.offline.records import OfficialRecord
 from pipeline.offline.scenario import LoadedScenario, read_object
@@ -83,8 +82,7 @@ def read_official(path: Path, case: LoadedScenario) -> tuple[Placement, Official
 
 def _calls(case: LoadedScenario) -> int:
     """Return how often each accelerator may be called; 1 where the evaluator does not count calls."""
-    execution = case.scenario.measurer().execution
-    return execution.calls if isinstance(execution, LatencyModel) else 1
+    return case.scenario.measurer().execution.call_limit or 1
 
 
 def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads, list[str]]:
@@ -93,10 +91,10 @@ def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads,
 
     device, names = placement.device.tolist(), case.topology.names
     execution = case.scenario.measurer().execution
-    if not isinstance(execution, LatencyModel):
+    if execution.call_limit is None:
         load_s, faults = checked_loads(case.problem, device)
         value_s = max(load_s)
-        if isinstance(execution, PipelineModel) and execution.passes == "apart":
+        if execution.stage_rules is not None and execution.stage_rules.passes == "apart":
             backward = backward_operations(case.graph)
             value_s = sum(max(checked_loads(case.problem, device, mine.tolist())[0]) for mine in (~backward, backward))
         return OfficialLoads("maxLoad", value_s, {(d, 0): s for d, s in enumerate(load_s)}), faults

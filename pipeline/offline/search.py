@@ -17,7 +17,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.params import canonical
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
-from pipeline.core.simulation import DataflowModel, PipelineModel
+from pipeline.core.simulation import LEVELS
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
 from pipeline.offline.calls import call_records
 from pipeline.offline.official import official_document, read_official, write_official
@@ -234,7 +234,7 @@ def bound(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
     from runtime.machines.cost_file import write_costs as write
 
     case = load(scenario)
@@ -257,7 +257,7 @@ def bound(
 
 def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
     """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
 
     if answer.lower_bound_s > 0:
         return answer
@@ -268,16 +268,15 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
 def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     """Return what was asked, and how large it is."""
     scenario, execution = case.scenario, simulator.execution
-    level = scenario.level
-    if isinstance(execution, DataflowModel):
-        level = level or execution.level
+    queues, stages = execution.queue_rules, execution.stage_rules
+    level = scenario.level or ("" if queues is None else LEVELS[queues.contention])
     return {
         "schema": "placewright.search/1",
         "graph": scenario.graph,
         "topology": scenario.topology,
         "evaluator": scenario.evaluator,
         "level": level or None,
-        "contiguity": execution.contiguity if isinstance(execution, PipelineModel) else None,
+        "contiguity": None if stages is None else stages.contiguity,
         "memory": scenario.memory,
         "ties": scenario.ties,
         "operations": case.graph.n,
@@ -311,7 +310,7 @@ def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) 
 
 def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError | None:
     """Return the error that names a memory that suffices, if the weights alone are too much."""
-    from policy.place.exact.bounds import explain_memory
+    from policy.place.exact.shared.bounds import explain_memory
 
     if not case.scenario.memory:
         return None

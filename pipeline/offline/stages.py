@@ -10,7 +10,6 @@ from pipeline.core.devices import Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import PipelineModel
 from pipeline.offline.records import PipelineStageRecord
 from pipeline.offline.scenario import LoadedScenario
 from pipeline.shared.contiguity import forward_edges, stand_in_edges
@@ -93,7 +92,7 @@ def device_order(problem: Problem, device: Sequence[int]) -> list[int] | None:
 
 def stage_records(case: LoadedScenario, placement: Placement) -> list[PipelineStageRecord] | None:
     """Return the stages of a placement, first to last; None where the evaluator is no pipeline, or no order exists."""
-    if not isinstance(case.scenario.measurer().execution, PipelineModel):
+    if case.scenario.measurer().execution.stage_rules is None:
         return None
     device = placement.device.tolist()
     order = device_order(case.problem, device)
@@ -120,7 +119,7 @@ def replicated_records(case: LoadedScenario, microbatches: int) -> list[Pipeline
     Raises:
         UsageError: the graph has no contiguous stages that fit, or too many devices or ideals.
     """
-    from policy.place.exact.replicated import replicated_stages
+    from policy.place.exact.pipelined.replicated import replicated_stages
 
     stages = replicated_stages(case.problem, microbatches)
     alone = Grouping.identity(case.graph.n)

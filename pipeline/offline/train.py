@@ -11,16 +11,22 @@ from typing import Any, TypeVar
 from pipeline.core.errors import UsageError
 from pipeline.offline.curriculum import Exercise, curriculum
 from pipeline.store.store import digest, write_json
-from policy.place.neural import complementing
-from policy.place.neural.complementing import Complementing, Team, complemented
-from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import CrossEntropy, ListLesson, Stand, settings_json, trained
+from policy.place.learned.neural_list import complementing
+from policy.place.learned.neural_list.complementing import Complementing, Team, complemented
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.training import (
+    CrossEntropy,
+    ListTrainingCase,
+    TrainingState,
+    settings_json,
+    trained,
+)
 
 SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
 
 Say = Callable[[str], None]
-Course = TypeVar("Course", Stand, Team)
+Course = TypeVar("Course", TrainingState, Team)
 
 
 def train(
@@ -31,7 +37,7 @@ def train(
     left_out: Collection[str] = (),
     limit: int | None = None,
     say: Say,
-) -> Stand:
+) -> TrainingState:
     """Return the end of a course; writes its weights, its log, and after every generation where it stands.
 
     A folder in which a shorter course has ended goes on from there.
@@ -43,10 +49,10 @@ def train(
         UsageError: the folder holds the state of another course, or a damaged one; a family is none; the weights of the
             training before cannot be read.
     """
-    first = Stand.first() if after is None else Stand.after(ListPolicy.read(after)[0])
+    first = TrainingState.first() if after is None else TrainingState.after(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
     chosen["after"] = None if after is None else digest(first.mean.tolist())
-    stand = _resumed(out / STATE, chosen, first, lambda document: Stand.of_json(document["stand"]))
+    stand = _resumed(out / STATE, chosen, first, lambda document: TrainingState.of_json(document["stand"]))
     learned, judged = (
         _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
         for some in curriculum(left_out=left_out)
@@ -125,7 +131,7 @@ def _cut(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
     return [exercise for family in taken.values() for exercise in family[:limit]]
 
 
-def _lessons(exercises: Sequence[Exercise], say: Say) -> list[ListLesson]:
+def _lessons(exercises: Sequence[Exercise], say: Say) -> list[ListTrainingCase]:
     """Return the lessons of exercises for which some placement fits."""
     lessons = [exercise.lesson() for exercise in exercises]
     usable = [lesson for lesson in lessons if math.isfinite(lesson.reference_s)]
@@ -133,7 +139,7 @@ def _lessons(exercises: Sequence[Exercise], say: Say) -> list[ListLesson]:
     return usable
 
 
-def _sentence(stand: Stand) -> str:
+def _sentence(stand: TrainingState) -> str:
     last = stand.log[-1]
     return (
         f"generation {last['generation']}: {math.exp(last['training']):.3f} of the best rule's time in training; "

@@ -104,7 +104,7 @@ def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
 @cache
 def _simulated(evaluator: str) -> None:
     """Simulate and bound every tiny problem."""
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
 
     for problem in _problems(evaluator):
         simulator = _simulator(evaluator, problem, Grouping.identity(problem.graph.n))

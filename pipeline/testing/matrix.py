@@ -23,17 +23,15 @@ from pipeline.system.start import HOME, PACKAGES
 from policy.place import TABLE
 
 TOOLS = {"torch": "torch", "ortools": "OR-Tools", "pymetis": "METIS", "scipy.optimize": "HiGHS"}
+OURS = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+:\w+")
 FAMILIES = {
     "rules": "rule of thumb",
     "lists": "list scheduler",
     "local": "local search",
-    "neural": "learned",
+    "multilevel": "local search",
     "exact": "exact method",
-    "agent": "learned",
-    "parsing": "learned",
-    "gdp": "learned",
-    "placeto": "learned",
-    "hdp": "learned",
+    "learned": "learned",
+    "published": "learned",
 }
 PAGE = """# Placers
 
@@ -90,8 +88,6 @@ MODELS = ("sequential", "dataflow", "pipelined")
 SAME, SEARCHES, NOTHING = "the same", "searches", "nothing"
 FACTS: Mapping[str, Facts] = {
     "anneal": Facts(SEARCHES),
-    "brkga": Facts(SEARCHES),
-    "cem": Facts(SEARCHES),
     "cpsat": Facts(NOTHING, MODELS, "small graphs"),
     "dp": Facts(NOTHING, MODELS, "`pipelined` with ordered stages, few branches", priorities=False),
     "dpl": Facts(NOTHING, MODELS, "where the work alone bounds the time", priorities=False),
@@ -218,6 +214,9 @@ def _mentioned(module: str, attribute: str) -> Iterator[tuple[str, str]]:
             yield source.imported[attribute]
         return
     yield from _imports(node).values()
+    for text in (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)):
+        if OURS.fullmatch(text):  # what a literal table names, and loads when it is needed
+            yield tuple(text.split(":"))  # type: ignore[misc]
     for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
         if name in source.defined:
             yield module, name

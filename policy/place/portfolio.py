@@ -13,48 +13,20 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
-from pipeline.core.placement import Placement
-from pipeline.core.simulation import ExecutionModel, LatencyModel, PipelineModel
-from pipeline.shared.partition import has_metis, tell_once
-from policy.place.exact.cpsat import CpSat, size_of
-from policy.place.exact.dp import Dp
-from policy.place.exact.dpl import Dpl
-from policy.place.exact.enumeration import enumerated
-from policy.place.exact.latency_dp import LatencyDp
-from policy.place.exact.milp import Milp
-from policy.place.exact.min_cut import MinCut
-from policy.place.exact.proofs import prove_bound
-from policy.place.lists.cpop import Cpop
-from policy.place.lists.critical_path import CriticalPath
-from policy.place.lists.etf import Etf
-from policy.place.lists.heft import Heft
-from policy.place.lists.m_etf import MEtf
-from policy.place.lists.m_sct import MSct
-from policy.place.lists.m_topo import MTopo
-from policy.place.lists.peft import Peft
-from policy.place.local.anneal import Anneal
+from pipeline.core.simulation import ExecutionModel
+from policy.place.base.parallel import run_parallel
+from policy.place.base.search import Method, Search
+from policy.place.exact.shared.cpsat import CpSat, size_of
+from policy.place.exact.shared.enumeration import enumerated
+from policy.place.exact.shared.objectives import Member, objective_of
+from policy.place.exact.shared.proofs import prove_bound
+from policy.place.learned.neural_list.neural_list import NeuralList
+from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed
 from policy.place.local.greedy import Greedy
-from policy.place.local.multilevel import Multilevel
-from policy.place.local.room import make_room, tight, unlimited
-from policy.place.neural.neural_list import NeuralList
-from policy.place.rules.expert import Expert
-from policy.place.rules.metis import Metis
-from policy.place.search import Method, Search
-from policy.place.together import together
+from policy.place.local.room import repair_memory, tight, unlimited
+from policy.place.multilevel.multilevel import Multilevel
+from policy.place.rules.catalogue import RULES, installed_rules
 
-# Rules of thumb, the quick ones first, each with the operations it places in a second on a few devices, roughly.
-RULES: Mapping[str, tuple[Method, float]] = {
-    "metis": (Metis(), 1e5),
-    "expert": (Expert(), 3e5),
-    "heft": (Heft(), 2e5),
-    "m_topo": (MTopo(), 3e5),
-    "cpop": (Cpop(), 1.5e5),
-    "peft": (Peft(), 1.5e5),
-    "critical_path": (CriticalPath(), 5e4),
-    "etf": (Etf(), 1e4),
-    "m_etf": (MEtf(), 1e4),
-    "m_sct": (MSct(), 1e3),
-}
 RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
 RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
@@ -69,15 +41,10 @@ PROOF = 0.1  # what raising the bound counts beside improving the incumbent by a
 MEASURED = 0.3  # share of what is left that climbing gets where the evaluator is not a simulator
 SLICE = 0.1  # share of what is left that a member gets when it is called again; twice as much every further time
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
-SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most
-    "min_cut": 0.3,
-    "dpl": 0.2,
-    "dp": 0.1,
-    "latency_dp": 0.4,
+SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most; see also `Member`
     "rules": 1.0,
     "neural_list": 0.5,
     "bound": 0.1,
-    "milp": 0.1,
     "cpsat": 0.1,
     "anneal": 0.5,
     "multilevel": 0.5,
@@ -91,21 +58,24 @@ def parts(n: int, execution: ExecutionModel | None) -> tuple[str, ...]:
     """
     if execution is None:
         return (*RULES, "greedy", "anneal")
-    exact: tuple[str, ...] = ("min_cut",) if execution.additive else ()
-    if isinstance(execution, PipelineModel):
-        exact = ("dpl", "dp", "milp")
-    if isinstance(execution, LatencyModel):
-        exact = ("latency_dp",)
+    exact = tuple(member.name for member in exact_members(n, execution))
     if n > LARGE:
-        return (*RULES, *(name for name in exact if name in ("min_cut", "dpl")), "multilevel")
+        return (*RULES, *exact, "multilevel")
     learned = () if execution.additive else ("neural_list",)
     clustered = ("multilevel",) if n > CLUSTERED else ()
     return (*RULES, *exact, *learned, *clustered, "cpsat", "anneal")
 
 
-def first_shares(n: int) -> dict[str, float]:
-    """Return the share of what is left that the first slice of each member takes at most, for n nodes."""
-    return {**SHARES, "multilevel": 1.0} if n > LARGE else dict(SHARES)
+def exact_members(n: int, execution: ExecutionModel | None) -> tuple[Member, ...]:
+    """Return the exact methods that the objective of an execution model brings along, for n nodes."""
+    return tuple(member for member in objective_of(execution).members if n <= LARGE or member.large)
+
+
+def first_shares(search: Search) -> dict[str, float]:
+    """Return the share of what is left that the first slice of each member takes at most."""
+    n = search.problem.graph.n
+    exact = {member.name: member.share for member in exact_members(n, search.execution)}
+    return {**SHARES, **exact, **({"multilevel": 1.0} if n > LARGE else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +131,7 @@ class Portfolio(Method):
                 _Bound().run(search, seed=seed)
         elif math.isfinite(search.left_s):
             lanes = [self._descend, self._scout] if self.workers > 1 else [self._scout]
-            together(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
+            run_parallel(search, [partial(lane, seed=seed) for lane in lanes], workers=self.workers)
         else:
             self._in_turn(search, seed)
 
@@ -188,7 +158,7 @@ class Portfolio(Method):
         left or more takes all of it.
         """
         rate, used_s = dict.fromkeys(members, math.inf), dict.fromkeys(members, 0.0)
-        share = {**dict.fromkeys(members, SLICE), **first_shares(search.problem.graph.n)}
+        share = {**dict.fromkeys(members, SLICE), **first_shares(search)}
         rng = np.random.default_rng(seed)
         while rate and not search.done:
             search.adopt()
@@ -209,35 +179,36 @@ class Portfolio(Method):
 
     def _members(self, search: Search) -> dict[str, Method]:
         """Return the members besides rules of thumb that apply to a search."""
-        applicable = {*parts(search.problem.graph.n, search.execution), *ONCE}
+        n = search.problem.graph.n
+        applicable, exact = {*parts(n, search.execution), *ONCE}, exact_members(n, search.execution)
         solvable = self.solvable * (max(1.0, search.left_s) if math.isfinite(search.left_s) else 1.0)
-        early: dict[str, Method] = {"min_cut": MinCut(), "dpl": Dpl(), "dp": Dp(workers=1), "latency_dp": LatencyDp()}
-        if search.problem.graph.n > LARGE or (search.problem.topology.p > 2 and "min_cut" in applicable):
+        early: dict[str, Method] = {member.name: member.method for member in exact if not member.solver}
+        if n > LARGE or (search.problem.topology.p > 2 and any(member.two_devices for member in exact)):
             early = {"rules": _Rules(self), **early}  # where rules of thumb are the quicker ones
+        solvers: dict[str, Method] = {
+            "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
+            **{member.name: member.method for member in exact if member.solver},
+        }
         methods: dict[str, Method] = {
             **early,
             "rules": _Rules(self),
             "neural_list": NeuralList(improve=False),
             "multilevel": Multilevel(),
             "bound": _Bound(),
-            "cpsat": CpSat(largest=int(solvable), workers=1, effort=self.effort),
-            "milp": Milp(),
-            "anneal": _Further(),
+            **solvers,
+            "anneal": AnnealFurther(),
         }
         if not self.learned:
             applicable.discard("neural_list")
         if search.problem.costs is None or "cpsat" not in applicable or size_of(search) > solvable:
-            applicable -= {"cpsat", "milp"}
+            applicable -= solvers.keys()
         return {name: method for name, method in methods.items() if name in applicable}
 
     def _rules(self, search: Search, seed: int) -> None:
         timed = math.isfinite(search.left_s)
         large = search.problem.graph.n > LARGE
         until_s = time.monotonic() + (RULING_LARGE if large else RULING) * search.left_s
-        for name, (method, per_second) in RULES.items():
-            if isinstance(method, Metis) and not has_metis():
-                tell_once("pymetis is not installed: portfolio leaves the placer metis out.")
-                continue
+        for name, (method, per_second) in installed_rules("portfolio"):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed, seconds=RULED * allowed_s)
@@ -245,28 +216,30 @@ class Portfolio(Method):
     def _climb(self, search: Search, seed: int) -> None:
         """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
         self._rules(search, seed)
-        make_room(search, seed=seed)
+        repair_memory(search, seed=seed)
         _part(search, "greedy", Greedy(), seed, share=MEASURED)
         _part(search, "anneal", Anneal(), seed)
 
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""
         members = self._members(search)
-        if search.problem.topology.p == 2 and "min_cut" in members:  # proves itself
-            _part(search, "min_cut", members["min_cut"], seed)
+        exact = exact_members(search.problem.graph.n, search.execution)
+        for member in exact if search.problem.topology.p == 2 else ():
+            if member.two_devices:
+                _part(search, member.name, member.method, seed)
         prove_bound(search)
         self._rules(search, seed)
-        share = first_shares(search.problem.graph.n)
-        for name in ("min_cut", "dpl", "dp", "latency_dp", "neural_list", "multilevel"):
+        share = first_shares(search)
+        for name in (*(member.name for member in exact if not member.solver), "neural_list", "multilevel"):
             if name in members:
                 _part(search, name, members[name], seed, share=share[name])
         if search.problem.graph.n > LARGE:
             return
-        make_room(search, seed=seed)
+        repair_memory(search, seed=seed)
         before = search.best_s, search.bound_s
-        solvers = [name for name in ("cpsat", "milp") if name in members]
+        solvers = ["cpsat", *(member.name for member in exact if member.solver)] if "cpsat" in members else []
         for name in solvers:
-            _part(search, name, members[name], seed, share=SHARES[name])
+            _part(search, name, members[name], seed, share=share[name])
         pays = (search.best_s, search.bound_s) != before
         rounds = pays or self._local_searches(search) > 1
         self._anneal(search, seed, share=self.annealing if rounds else 1.0)
@@ -278,15 +251,15 @@ class Portfolio(Method):
         """Return how many local searches anneal side by side on a number of evaluations."""
         return 2 if search.left >= 2 * EVALUATIONS_PER_GROUP * search.problem.grouping.k else 1
 
-    def _unlimited(self, search: Search, seed: int) -> Placement | None:
-        """Return the best that rules of thumb find with memory left aside; None where nothing could start there."""
+    def _unlimited(self, search: Search, seed: int) -> AnnealRelaxed | None:
+        """Return annealing from the best that rules of thumb find with memory left aside; None if none starts there."""
         if search.done or not tight(search):
             return None
         relaxed = None
         with search.limited("anneal"):
             relaxed = unlimited(search, seconds=RULING * search.left_s)
             self._rules(relaxed, seed)
-        return None if relaxed is None else relaxed.best
+        return None if relaxed is None or relaxed.best is None else AnnealRelaxed(relaxed.best)
 
     def _anneal(self, search: Search, seed: int, *, share: float) -> None:
         """Anneal, by two local searches if each gets enough; then one begins with memory left aside."""
@@ -294,7 +267,7 @@ class Portfolio(Method):
             _part(search, "anneal", Anneal(), seed, share=share)
             return
         start = self._unlimited(search, seed)
-        methods = [Anneal(), Anneal() if start is None else _Relaxed(start)]
+        methods = [Anneal(), start or Anneal()]
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
 
 
@@ -319,7 +292,7 @@ class _SideBySide(Method):
     def run(self, search: Search, *, seed: int) -> None:
         seeds = [seed, *np.random.default_rng(seed).integers(2**31, size=len(self.methods) - 1).tolist()]
         parts = [partial(method.run, seed=s) for method, s in zip(self.methods, seeds, strict=True)]
-        together(search, parts, workers=self.workers)
+        run_parallel(search, parts, workers=self.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,33 +315,13 @@ class _Bound(Method):
 
 
 @dataclass(frozen=True, slots=True)
-class _Further(Method):
-    """Anneals from the incumbent, once more."""
-
-    def run(self, search: Search, *, seed: int) -> None:
-        Anneal().improve(search, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
 class _Unlimited(Method):
     """Anneals from the best that the rules of thumb of a portfolio find with memory left aside."""
 
     portfolio: Portfolio
 
     def run(self, search: Search, *, seed: int) -> None:
-        start = self.portfolio._unlimited(search, seed)
-        method = _Further() if start is None else _Relaxed(start)
-        method.run(search, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Relaxed(Method):
-    """Anneals from a start that need not fit."""
-
-    start: Placement
-
-    def run(self, search: Search, *, seed: int) -> None:
-        Anneal().relax(search, self.start, seed=seed)
+        (self.portfolio._unlimited(search, seed) or AnnealFurther()).run(search, seed=seed)
 
 
 def _part(

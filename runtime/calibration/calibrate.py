@@ -17,7 +17,7 @@ from pipeline.core.stages import Subject
 from runtime.calibration.critical import critical_rows
 from runtime.calibration.ridge import Fit, Prior, fit
 from runtime.calibration.terms import Term, Terms
-from runtime.simulators.simulated import known_costs
+from runtime.simulators.shared.simulated import known_costs
 
 NOISE = 0.02  # relative, between two measurements of one placement, however many samples each has
 CLOSENESS = 0.3  # a placement so much slower than the best matters 1 / e as much

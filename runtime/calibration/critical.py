@@ -16,7 +16,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Timeline
 from runtime.calibration.terms import Terms
-from runtime.simulators.listsched import ListSched, ListSchedEvaluator
+from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
 
 
 def relieved(placement: Placement, slowdown: Float64) -> float:

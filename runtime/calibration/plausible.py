@@ -8,7 +8,7 @@ from pipeline.core.arrays import Bool, Int64
 from pipeline.core.graph import sum_per_group, topological_order
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.simulators.simulated import known_costs
+from runtime.simulators.shared.simulated import known_costs
 
 SCATTERED = 0.25  # of the placements put single nodes elsewhere on top
 SCATTER = 0.1  # of the nodes, at most

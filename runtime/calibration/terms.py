@@ -14,9 +14,9 @@ from pipeline.core.graph import leaders
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.calibration.ridge import Prior
-from runtime.simulators.sequential import Sent
-from runtime.simulators.simulated import known_costs
-from runtime.simulators.subgraphs import Cutter
+from runtime.simulators.sequential.sequential import Sent
+from runtime.simulators.sequential.subgraphs import Cutter
+from runtime.simulators.shared.simulated import known_costs
 
 LEAST_SHARE = 0.02  # a type that takes less than this of every device is corrected together with others of its kind
 OTHERS = "others"

@@ -1,1 +1,1 @@
-"""Evaluators that predict what placements cost."""
+"""Evaluators that predict what placements cost: one folder per execution model, and what they share."""

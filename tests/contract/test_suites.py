@@ -23,9 +23,9 @@ from pipeline.testing.groupers import check_grouper
 from pipeline.testing.measurers import check_measurer
 from pipeline.testing.promises import check_declaration, global_state_unchanged
 from policy.group.edge_score import EdgeScore
+from policy.place.base.search import Method, Search
 from policy.place.rules.random import Random
-from policy.place.search import Method, Search
-from runtime.simulators.sequential import Sequential, SequentialEvaluator
+from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator
 
 
 @dataclass(frozen=True, slots=True)

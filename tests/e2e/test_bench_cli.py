@@ -24,7 +24,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.system.workers import Worker
 from runtime.measuring.contest.hetero import Hetero
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.sequential.sequential import Sequential
 
 pytestmark = pytest.mark.usefixtures("read_here")
 

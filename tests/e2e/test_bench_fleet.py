@@ -61,7 +61,7 @@ def small_league(folder: Path, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_league_of_a_fleet_is_that_of_one_process(tmp_path: Path) -> None:
-    engine = ProcessEngine(answer)
+    engine = ProcessEngine(answer_suite)
     spread, alone = small_league(tmp_path / "fleet", fleet=engine), small_league(tmp_path / "alone")
     assert of_evaluations(spread) == of_evaluations(alone)
     assert [c["key"] for c in spread["cells"]] == [c["key"] for c in alone["cells"]]
@@ -73,7 +73,7 @@ def test_the_league_of_a_fleet_is_that_of_one_process(tmp_path: Path) -> None:
         assert command.alone
         assert command.fingerprint == spread["fingerprint"]
     assert not [c for _, c in engine.asked if c.alone and c not in timed]
-    again = ProcessEngine(answer)
+    again = ProcessEngine(answer_suite)
     assert small_league(tmp_path / "fleet", fleet=again)["cells"] == spread["cells"]
     assert again.asked == []
     (tmp_path / "fleet" / "cells").rename(tmp_path / "elsewhere")
@@ -97,7 +97,7 @@ def test_a_cell_that_fails_on_a_worker_ends_the_league_in_words(tmp_path: Path) 
 def test_a_graph_of_a_user_travels_to_the_workers(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(GRAPH), encoding="utf-8")
-    engine = ProcessEngine(answer)
+    engine = ProcessEngine(answer_suite)
     effort = replace(EFFORT, parts=("search",))
     league(LeagueQuestion(("heft",), (str(path),)), effort, tmp_path / "out", fleet=engine)
     assert {c.files for _, c in engine.asked} == {(str(path),)}
@@ -105,7 +105,7 @@ def test_a_graph_of_a_user_travels_to_the_workers(tmp_path: Path) -> None:
 
 
 def test_searches_of_the_simulators_benchmark_run_on_a_fleet(model: Path, tmp_path: Path) -> None:
-    engine = ProcessEngine(answer)
+    engine = ProcessEngine(answer_suite)
     question = HsdagQuestion((str(model),), ("sequential",), ("single", "random", "min_cut"))
     effort = replace(QUICK_HSDAG, evaluations=30)
     store = Store(tmp_path / "store")
@@ -125,7 +125,7 @@ def exact_rows(document: Mapping[str, Any]) -> Any:
 
 def test_exact_methods_come_out_on_a_fleet_as_in_one_process(inputs: Path, tmp_path: Path) -> None:
     asked = exact.list_cells(inputs, ["dp", "latency_dp"], 60.0)
-    engine = ProcessEngine(answer)
+    engine = ProcessEngine(answer_suite)
     tables = [
         exact.write_results(list(exact.run_cells(asked, tmp_path / n, print, e)), tmp_path / n)
         for n, e in (("1", engine), ("2", None))
@@ -139,7 +139,7 @@ def test_exact_methods_come_out_on_a_fleet_as_in_one_process(inputs: Path, tmp_p
     assert {c.files for _, c in engine.asked} == {(str(cell.path),) for cell in asked}
     fingerprint = look_at_machine(()).fingerprint
     assert {(c.alone, c.fingerprint) for _, c in engine.asked} == {(True, fingerprint)}
-    again = ProcessEngine(answer)
+    again = ProcessEngine(answer_suite)
     assert exact.write_results(list(exact.run_cells(asked, tmp_path / "1", print, again)), tmp_path / "1") == tables[0]
     assert again.asked == []
 
@@ -149,7 +149,7 @@ def test_a_method_that_fails_on_a_worker_is_a_row_and_is_asked_once(inputs: Path
     (inputs / "throughput-inputs" / "chain.json").write_text(
         json.dumps({**graph(), "maxSizePerFPGA": 1.0, "maxCPUs": 0})
     )
-    engine = ProcessEngine(answer)
+    engine = ProcessEngine(answer_suite)
     (row,) = exact.run_cells(asked, tmp_path / "out", print, engine)
     assert row == exact.search_cell(asked[0])
     assert row.failed

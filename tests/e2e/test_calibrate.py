@@ -21,8 +21,8 @@ from pipeline.result.records import CalibrationRecord
 from runtime.machines import devices
 from runtime.measuring.contest.dataflow import Dataflow
 from runtime.measuring.contest.hetero import Hetero
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.sequential.sequential import Sequential
 from tests.e2e.conftest import DEVICES
 from tests.two_cpus import branchy, subject_of, write
 

@@ -21,7 +21,7 @@ from pipeline.fleet.jobs import Job, read_jobs
 from pipeline.fleet.pool import PoolEngine
 from pipeline.fleet.target import engine_for, parse_target
 from pipeline.store.store import Store
-from policy.place.neural.list_policy import ListPolicy
+from policy.place.learned.neural_list.list_policy import ListPolicy
 from tests.e2e.test_batch import SETS, jobs_file
 from tests.e2e.test_resume import is_alive, recorded, stop_when
 from tests.fleet_cluster import ROOT, Cluster, await_true, cluster

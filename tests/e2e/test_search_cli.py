@@ -406,7 +406,7 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    for name in ("pipeline.offline.search.rehearse", "policy.place.exact.proofs.lower_bound"):
+    for name in ("pipeline.offline.search.rehearse", "policy.place.exact.shared.proofs.lower_bound"):
         whole = pkgutil.resolve_name(name)
 
         def told(*args: Any, whole: Callable[..., Any] = whole, **options: Any) -> Any:

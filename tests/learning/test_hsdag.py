@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.core.problem import Budget
-from policy.place.agent.hsdag import Hsdag
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.learned.hsdag.hsdag import Hsdag
 from tests.slow import slow_but
 from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, optimum_s, silent
 

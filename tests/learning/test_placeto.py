@@ -9,9 +9,9 @@ import pytest
 
 from pipeline.core.problem import Budget
 from pipeline.shared.torch_tools import seeded
-from policy.place.hdp.hdp import Hdp
-from policy.place.placeto.placeto import Placeto
-from policy.place.search import Search
+from policy.place.base.search import Search
+from policy.place.published.hdp.hdp import Hdp
+from policy.place.published.placeto.placeto import Placeto
 from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem
 
 LEARNER = Placeto(workers=4, rounds=2, learning_rate=0.01, last_learning_rate=0.001, entropy_coef=0.1)

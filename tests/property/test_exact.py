@@ -19,13 +19,13 @@ from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.tensors import edges_of
-from policy.place.exact.cpsat import CpSat
-from policy.place.exact.min_cut import MinCut
-from policy.place.exact.nets import Cut
-from policy.place.exact.proofs import lower_bound
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.pipelined import Pipelined
-from runtime.simulators.sequential import Sequential
+from policy.place.exact.sequential.min_cut import MinCut
+from policy.place.exact.shared.cpsat import CpSat
+from policy.place.exact.shared.nets import Cut
+from policy.place.exact.shared.proofs import lower_bound
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.pipelined.pipelined import Pipelined
+from runtime.simulators.sequential.sequential import Sequential
 from tests.toys import silent, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose
@@ -205,7 +205,7 @@ def test_expansions_never_make_a_division_dearer_and_bounds_lie_below(seed: int,
     optimum = least_s(problem, evaluator_of(problem, Sequential()))
     cut = Cut.of(problem, problem.grouping)
     assert cut.relaxed_s(seconds=5) <= optimum * (1 + FLOATS)
-    device = cut.unit_s.argmin(axis=1).astype(np.int32)
+    device = cut.group_s.argmin(axis=1).astype(np.int32)
     for target in (0, 1, 2, 0, 1, 2):
         offered, stated_s = cut.expanded(device, target)
         assert cut.value_s(offered) <= stated_s * (1 + FLOATS)

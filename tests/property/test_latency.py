@@ -18,8 +18,8 @@ from pipeline.core.simulation import Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.offline.calls import checked_latency, turns_of
 from pipeline.settings.registry import build
-from policy.place.exact.flow_bound import flow_bound
-from policy.place.exact.proofs import lower_bound
+from policy.place.exact.calls.flow_bound import flow_bound
+from policy.place.exact.shared.proofs import lower_bound
 from tests.small_pipelines import SmallPipeline, small_pipeline
 
 CLOSE = 1e-9

@@ -13,7 +13,7 @@ from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-from runtime.simulators.listsched import ListSched, ListSchedEvaluator
+from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
 from tests.plain_listsched import PlainMachine, Run
 from tests.strategies import graph_of
 

@@ -14,7 +14,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Subject
-from runtime.simulators.listsched import ListSched, ListSchedEvaluator
+from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
 from tests.plain_walks import stepwise
 from tests.strategies import graph_of
 

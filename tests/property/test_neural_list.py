@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.simulation import LEVELS, Level
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.training import TrainingState
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.work import upward
-from policy.place.neural.list_policy import ListPolicy
-from policy.place.neural.training import Stand
 from tests.constructed import Amounts, schedule_of
 
 seeds, levels, widths = st.integers(0, 2**16), st.sampled_from(LEVELS), st.sampled_from((1, 3))
@@ -64,7 +64,7 @@ def test_the_first_weights_are_those_of_a_list_scheduler(seed: int, n: int, p: i
     amounts = Amounts.drawn(seed, n, p)
     work = amounts.instance(level).work
     known = list_schedule(work, -upward(work), np.zeros(work.op_s.shape), False)
-    found = schedule_of(amounts, ListPolicy.of_vector(Stand.first().mean), level=level)
+    found = schedule_of(amounts, ListPolicy.of_vector(TrainingState.first().mean), level=level)
     assert found.homes.device.tolist() == known.homes.device.tolist()
     assert found.finish_s == pytest.approx(known.finish_s)
 

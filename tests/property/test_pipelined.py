@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from pipeline.core.stages import Subject
-from runtime.simulators.pipelined import Pipelined
+from runtime.simulators.pipelined.pipelined import Pipelined
 from tests.property.test_simulator_walks import subjects
 
 

@@ -15,9 +15,10 @@ from pipeline.core.stages import Answer
 from pipeline.offline.stages import checked_loads, device_order
 from pipeline.settings.registry import build
 from pipeline.shared.contiguity import backward_operations
-from policy.place.exact import cpsat, cpsat_pipeline
-from policy.place.exact.proofs import lower_bound
-from policy.place.exact.replicated import replicated_stages
+from policy.place.exact.pipelined import cpsat_pipeline
+from policy.place.exact.pipelined.replicated import replicated_stages
+from policy.place.exact.shared import cpsat
+from policy.place.exact.shared.proofs import lower_bound
 from tests.small_pipelines import SmallPipeline, small_pipeline
 
 CLOSE = 1e-9

@@ -13,8 +13,8 @@ from pipeline.core.graph import Graph, contract
 from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.simulators.sequential import Sequential
-from runtime.simulators.subgraphs import count_by_device, split
+from runtime.simulators.sequential.sequential import Sequential
+from runtime.simulators.sequential.subgraphs import count_by_device, split
 from tests.strategies import connected, graphs, grouped_graphs
 
 

@@ -16,10 +16,10 @@ from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
 from pipeline.settings.registry import build
 from pipeline.testing.simulated import simulator_of
-from policy.place import search as module
-from policy.place.exact.enumeration import enumerated, interchangeable, one_of_each, placements
-from policy.place.local.room import make_room, tight
-from policy.place.search import Search
+from policy.place.base import search as module
+from policy.place.base.search import Search
+from policy.place.exact.shared.enumeration import enumerated, interchangeable, one_of_each, placements
+from policy.place.local.room import repair_memory, tight
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
 from tests.toys import silent, toy_graph, toy_problem
 
@@ -79,7 +79,7 @@ def test_the_small_cases_hold_every_rule_and_share_with_and_without_a_way_out() 
 def test_room_is_made_by_what_the_simulator_says_is_over(number: int) -> None:
     case = small_case(number)
     search = search_of(case)
-    make_room(search, seed=0)
+    repair_memory(search, seed=0)
     assert search.best is not None
     assert case.again_s(search.best) == pytest.approx(search.best_s, rel=1e-12)
     assert search.spent <= BUDGET
@@ -107,7 +107,7 @@ def test_making_room_in_vain_leaves_a_share_of_the_time(monkeypatch: pytest.Monk
     now = itertools.count(0.0, 0.01)  # seconds, one hundredth at every look
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
     search = Search(case.problem, case.simulator(), Budget(10**9, seconds=10.0), silent)
-    make_room(search, seed=0)
+    repair_memory(search, seed=0)
     assert search.best is None
     assert 0.5 < search.left_s < 1.0
 
@@ -157,7 +157,7 @@ def test_where_an_optimum_is_proven_nothing_is_enumerated_and_no_room_is_made() 
     assert search.left > 0
     assert tight(search)
     assert enumerated(search)
-    make_room(search, seed=0)
+    repair_memory(search, seed=0)
     assert search.spent == spent
 
 

@@ -18,10 +18,10 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Measurer, Simulator, Subject
 from pipeline.shared.partition import colocated, join
-from runtime.simulators.latency import SingleInference
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.pipelined import Pipelined
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.calls.latency import SingleInference
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.pipelined.pipelined import Pipelined
+from runtime.simulators.sequential.sequential import Sequential
 from tests.plain_walks import stepwise
 from tests.strategies import grouped_graphs
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping
-from runtime.simulators.subgraphs import Cutter
+from runtime.simulators.sequential.subgraphs import Cutter
 from tests import plain_subgraphs
 from tests.strategies import graph_of, graphs, grouped_graphs
 

@@ -26,7 +26,7 @@ from pipeline.core.stages import Subject
 from pipeline.store.store import Store
 from runtime import zoo
 from runtime.machines.topology import preset
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.sequential.sequential import Sequential
 from tests.models import two_towers
 from tests.two_cpus import branchy, write
 

@@ -24,8 +24,8 @@ from runtime.calibration.ridge import PENALTIES, Prior, fit
 from runtime.calibration.terms import Terms
 from runtime.machines.topology_file import read_topology
 from runtime.machines.topology_text import topology_text
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.sequential.sequential import Sequential
 from tests.strategies import graph_of, grouped_graphs
 
 NAMES = ("A", "B")

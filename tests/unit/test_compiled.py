@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.shared import compiled
 from pipeline.shared.compiled import cache_root, kernels_digest
-from runtime.simulators import cuts, parts
+from runtime.simulators.sequential import cuts, parts
 
 MARKED = "from pipeline.shared.compiled import compiled\n"
 

@@ -33,7 +33,7 @@ def test_every_cell_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for workload in TINY:
         for mode in ("metis", "expert", "gdp", "batch", "zero_shot", "finetune"):
             assert first[f"gdp.{workload}.{mode}"] is not None
-    monkeypatch.setattr(benchmark, "learn_together", lambda *_, **__: pytest.fail("learned again"))
+    monkeypatch.setattr(benchmark, "learn_jointly", lambda *_, **__: pytest.fail("learned again"))
     monkeypatch.setattr(benchmark.PlacedWorkload, "of", lambda *_: pytest.fail("searched again"))
     assert found(journal) == first
 
@@ -46,7 +46,7 @@ def test_a_lost_cell_is_searched_with_the_policy_on_file(tmp_path: Path, monkeyp
     kept = [line for line in lines if "zero_shot" not in line]
     assert len(kept) == len(lines) - len(TINY)
     journal.write_text("".join(kept))
-    monkeypatch.setattr(benchmark, "learn_together", lambda *_, **__: pytest.fail("learned again"))
+    monkeypatch.setattr(benchmark, "learn_jointly", lambda *_, **__: pytest.fail("learned again"))
     assert found(journal) == first
 
 

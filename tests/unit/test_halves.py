@@ -17,7 +17,7 @@ from pipeline.core.stages import Subject
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.plan import plan
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.sequential.sequential import Sequential
 from tests.strategies import graph_of
 from tests.two_cpus import subject_of
 

@@ -30,8 +30,8 @@ from pipeline.stages.place import PlaceParams, rounds_within
 from pipeline.stages.plan import plan
 from runtime.measuring.contest.hetero import Hetero
 from runtime.measuring.process.affinity import normalised
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.sequential import Sequential
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.sequential.sequential import Sequential
 from tests.toys import toy_graph, toy_problem, toy_topology
 
 N = 10

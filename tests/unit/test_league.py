@@ -51,7 +51,7 @@ from pipeline.core.problem import Budget
 from pipeline.core.stages import Recipe
 from pipeline.settings import registry
 from policy.place import TABLE
-from policy.place.search import Method, Search, policy_of
+from policy.place.base.search import Method, Search, policy_of
 
 SMALL = LeagueInstance("layered", GraphRef("tiny", "layered?n=12"), topology="equal:2")
 TINY = replace(
@@ -207,7 +207,7 @@ def test_every_registered_placer_takes_part_by_what_it_declares(stubborn: None, 
     heft, anneal, hsdag = (by_name[name] for name in ("heft", "anneal", "hsdag"))
     assert (heft.kind, heft.is_rule, heft.method.seeded, heft.method.learned) == ("lists", True, False, False)
     assert (anneal.kind, anneal.is_rule, anneal.method.seeded) == ("local", False, True)
-    assert (hsdag.kind, hsdag.method.learned, hsdag.keeps) == ("agent", True, True)
+    assert (hsdag.kind, hsdag.method.learned, hsdag.keeps) == ("learned", True, True)
     control = by_name["stubborn: asks once"]
     assert (control.control_of, control.method.params, control.method.seeded) == ("stubborn", {"times": 1}, True)
     assert by_name["pupil"].keeps

@@ -29,7 +29,7 @@ from pipeline.store.store import Entry, file_digest
 from runtime.measuring.contest import contest
 from runtime.measuring.contest.claims import Rules
 from runtime.measuring.contest.entrants import Entrant
-from runtime.simulators.listsched import ListSched
+from runtime.simulators.dataflow.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 
 DEVICES = ("A", "B")

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.core.errors import UsageError
 from pipeline.core.problem import Budget
-from policy.place.units import Units
+from policy.place.base.groups import Groups
 from tests.toys import toy_graph, toy_problem
 
 
@@ -19,9 +19,9 @@ def test_a_budget_without_any_limit_is_refused_and_one_limit_suffices() -> None:
 
 def test_what_was_derived_is_made_again_once_it_is_forgotten() -> None:
     problem = toy_problem(toy_graph(3, [(0, 1), (1, 2)]), np.ones((3, 2)))
-    first = problem.derived(Units.of)
-    assert problem.derived(Units.of) is first
+    first = problem.derived(Groups.of)
+    assert problem.derived(Groups.of) is first
     problem.forget()
-    again = problem.derived(Units.of)
+    again = problem.derived(Groups.of)
     assert again is not first
     assert again.grouping.group.tolist() == first.grouping.group.tolist()

@@ -11,12 +11,12 @@ from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.stages import Measurer, Subject
 from pipeline.core.tensors import tensors_read
 from pipeline.testing.simulated import simulator_of
-from policy.place.exact.cpsat import size_of
-from policy.place.exact.nets import Cut
-from policy.place.search import Search
-from runtime.simulators.listsched import ListSched
-from runtime.simulators.pipelined import Pipelined
-from runtime.simulators.sequential import Sequential
+from policy.place.base.search import Search
+from policy.place.exact.shared.cpsat import size_of
+from policy.place.exact.shared.nets import Cut
+from runtime.simulators.dataflow.listsched import ListSched
+from runtime.simulators.pipelined.pipelined import Pipelined
+from runtime.simulators.sequential.sequential import Sequential
 from tests.strategies import graph_of
 from tests.toys import silent, toy_problem
 

@@ -25,13 +25,13 @@ from pipeline.store.store import Entry
 from pipeline.store.task import Outcome
 from pipeline.testing.problems import silent
 from pipeline.testing.simulated import simulator_of, wide_problem
+from policy.place.base.search import Search
 from policy.place.local.packings import packings
 from policy.place.portfolio import Portfolio
 from policy.place.rules.metis import Metis as MetisPlacer
-from policy.place.search import Search
 from tests.strategies import graph_of, graphs
+from tests.unit.policy.place.local.test_packings import braided, searched
 from tests.unit.test_keys import tasks
-from tests.unit.test_packings import braided, searched
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -54,7 +54,7 @@ def load_arena(instance: LeagueInstance) -> Arena:
         UsageError: the file of a graph cannot be placed.
         ModelError: it cannot be read.
     """
-    from policy.place.exact.proofs import lower_bound
+    from policy.place.exact.shared.proofs import lower_bound
 
     problem = _problem_of_instance(instance)
     topology = problem.topology

@@ -1,1 +1,1 @@
-"""Proofs: lower bounds, minimum cuts, constraint programs."""
+"""Exact methods: what all execution models share, and one folder per execution model."""

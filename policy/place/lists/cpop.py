@@ -9,10 +9,10 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int64
 from pipeline.shared.compiled import compiled
+from policy.place.base.search import Method, Search
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.submit import submit
 from policy.place.lists.work import downward, upward, work_of
-from policy.place.search import Method, Search
 
 NEAR = 1e-9  # relative difference of path lengths below which they count as equal
 

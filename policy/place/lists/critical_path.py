@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from policy.place.base.search import Method, Search
 from policy.place.lists.baechi import fused
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.submit import submit
 from policy.place.lists.work import contended, upward, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,20 @@ from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
 from pipeline.shared.graphs import longest
 from pipeline.shared.heaps import Heap, pop, push
+from policy.place.base.search import Look, Method, Search, unhurried
 from policy.place.lists.listing import (
-    Partial,
+    PartialSchedule,
     arrival,
     new_schedule,
     put,
     reads,
     ready_first,
     settle_rest,
-    steps_between_looks,
+    steps_between_checks,
     usable,
 )
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, contended, work_of
-from policy.place.search import Look, Method, Search, unhurried
 
 PARKED_S = 1e300  # the key of a pair put off because the device has no room
 
@@ -90,7 +90,7 @@ def no_favourites(work: ScheduleInputs) -> Int64:
 
 
 @inner
-def _opens(work: ScheduleInputs, schedule: Partial, favourite: Int64, last: Int64, d: int) -> float:
+def _opens(work: ScheduleInputs, schedule: PartialSchedule, favourite: Int64, last: Int64, d: int) -> float:
     """Return from when on device d is free for operations that are not the favourite child of its last one."""
     i = last[d]
     j = favourite[i] if i >= 0 else -1
@@ -104,7 +104,7 @@ def _opens(work: ScheduleInputs, schedule: Partial, favourite: Int64, last: Int6
 
 
 @allocating
-def _when(work: ScheduleInputs, schedule: Partial, i: int, d: int) -> float:
+def _when(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> float:
     """Return when all that operation i reads can be on device d."""
     nowhere = np.empty((0, schedule.lanes.free_s.size))
     return arrival(work, schedule, reads(work, schedule, i), d, schedule.queue_s.copy(), nowhere)
@@ -118,7 +118,7 @@ def _nth(heaps: Heaps, h: int) -> Heap:
 
 @allocating
 def _head(
-    work: ScheduleInputs, schedule: Partial, heaps: Heaps, order: Int64, d: int, open_s: float
+    work: ScheduleInputs, schedule: PartialSchedule, heaps: Heaps, order: Int64, d: int, open_s: float
 ) -> tuple[float, int]:
     """Return the earliest start on device d, and the operation; -1 if there is none.
 
@@ -153,7 +153,7 @@ def _head(
 
 @allocating
 def _earliest(
-    work: ScheduleInputs, schedule: Partial, heaps: Heaps, precedence: Precedence, favourite: Int64, last: Int64
+    work: ScheduleInputs, schedule: PartialSchedule, heaps: Heaps, precedence: Precedence, favourite: Int64, last: Int64
 ) -> tuple[int, int]:
     """Return the operation and the device that start first; -1 for both if nothing is ready."""
     node, device, first_s, rank = -1, -1, math.inf, precedence.rank
@@ -180,7 +180,7 @@ def _offer(work: ScheduleInputs, heaps: Heaps, rank: Int64, i: int) -> None:
             push(_nth(heaps, 2 * d), 0.0, rank[i])
 
 
-def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, look: Look = unhurried) -> Partial:
+def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, look: Look = unhurried) -> PartialSchedule:
     """Return the schedule that always takes the operation and device that start first, of equal ones the greatest
     level.
 
@@ -194,7 +194,7 @@ def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, loo
         rank = np.sort(precedence.rank[first[work.allowed[work.group[first], d]]])  # sorted, and so a heap
         heaps.key[2 * d, : rank.size], heaps.node[2 * d, : rank.size], heaps.size[2 * d] = 0.0, rank, rank.size
     last = np.full(p, -1, np.int64)
-    while not _schedule(work, schedule, precedence, favourite, heaps, last, steps_between_looks(work)):
+    while not _schedule(work, schedule, precedence, favourite, heaps, last, steps_between_checks(work)):
         look()
     return schedule
 
@@ -202,7 +202,7 @@ def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, loo
 @compiled
 def _schedule(
     work: ScheduleInputs,
-    schedule: Partial,
+    schedule: PartialSchedule,
     precedence: Precedence,
     favourite: Int64,
     heaps: Heaps,

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.params import param
+from policy.place.base.search import Method, Search
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.submit import submit
 from policy.place.lists.work import upward, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

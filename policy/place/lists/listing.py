@@ -17,15 +17,15 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.simulation import T0, T1, T2
 from pipeline.shared.compiled import allocating, compiled, inlined, inner
 from pipeline.shared.heaps import Heap, new_heap, pop, push
+from policy.place.base.search import Look, unhurried
 from policy.place.lists.work import ScheduleInputs
-from policy.place.search import Look, unhurried
 
 GAPS = 256  # idle gaps remembered per device for insertion
 CELLS = 8_000  # operations times devices that are scheduled between two looks at the clock
 NEAR = 1e-12  # relative difference below which two finishing times count as equal
 
 
-class Homes(NamedTuple):
+class Assignment(NamedTuple):
     """Which groups are where.
 
     device: int32 [k], each group's device, -1 while open. room: float64 [p], bytes left on each device.
@@ -38,7 +38,7 @@ class Homes(NamedTuple):
     demand: Float64
 
 
-class Lanes(NamedTuple):
+class DeviceTimelines(NamedTuple):
     """When devices are busy.
 
     free_s: float64 [p], when each device has nothing more to do. gap_s: float64 [p, g, 2], the last idle times before
@@ -50,7 +50,7 @@ class Lanes(NamedTuple):
     gaps: Int64
 
 
-class Partial(NamedTuple):
+class PartialSchedule(NamedTuple):
     """A schedule in the making.
 
     start_s, finish_s: float64 [n], 0 while not scheduled. waiting: int64 [n], producers each operation waits for.
@@ -58,8 +58,8 @@ class Partial(NamedTuple):
     has left for a device, -1 while it has not; [1, p] at T0.
     """
 
-    homes: Homes
-    lanes: Lanes
+    homes: Assignment
+    lanes: DeviceTimelines
     start_s: Float64
     finish_s: Float64
     waiting: Int64
@@ -67,13 +67,13 @@ class Partial(NamedTuple):
     sent_s: Float64
 
 
-def new_schedule(work: ScheduleInputs, gaps: int = 0) -> Partial:
+def new_schedule(work: ScheduleInputs, gaps: int = 0) -> PartialSchedule:
     """Return an empty schedule; gaps: how many idle times of each device it remembers, to use them."""
     n, p = work.op_s.shape
     consumer = np.repeat(np.arange(n), np.diff(work.in_ptr))
-    return Partial(
-        Homes(np.full(work.demand.size, -1, np.int32), work.room.copy(), work.allowed, work.demand),
-        Lanes(np.zeros(p), np.zeros((p, gaps, 2)), np.zeros(p, np.int64)),
+    return PartialSchedule(
+        Assignment(np.full(work.demand.size, -1, np.int32), work.room.copy(), work.allowed, work.demand),
+        DeviceTimelines(np.zeros(p), np.zeros((p, gaps, 2)), np.zeros(p, np.int64)),
         np.zeros(n),
         np.zeros(n),
         np.bincount(consumer[work.counts[work.in_node]], minlength=n),
@@ -83,7 +83,7 @@ def new_schedule(work: ScheduleInputs, gaps: int = 0) -> Partial:
 
 
 @inlined
-def usable(homes: Homes, g: int, d: int) -> bool:
+def usable(homes: Assignment, g: int, d: int) -> bool:
     """Return whether group g may go to device d: there already, or allowed and not too large while others have room."""
     if homes.device[g] >= 0:
         return bool(homes.device[g] == d)
@@ -96,7 +96,7 @@ def usable(homes: Homes, g: int, d: int) -> bool:
 
 
 @inner
-def settle(homes: Homes, g: int, d: int) -> None:
+def settle(homes: Assignment, g: int, d: int) -> None:
     """Fix the device of a group: d, or the first usable one if d is not."""
     if homes.device[g] >= 0:
         return
@@ -110,14 +110,14 @@ def settle(homes: Homes, g: int, d: int) -> None:
 
 
 @inner
-def settle_rest(homes: Homes) -> None:
+def settle_rest(homes: Assignment) -> None:
     """Fix the devices of groups that hold nothing but sources that nobody reads."""
     for g in range(homes.device.size):
         settle(homes, g, int(np.argmax(homes.room)))
 
 
 @allocating
-def reads(work: ScheduleInputs, schedule: Partial, i: int) -> Int64:
+def reads(work: ScheduleInputs, schedule: PartialSchedule, i: int) -> Int64:
     """Return the edges that end in operation i, under contention in the order in which their tensors are ready."""
     first, count = work.in_ptr[i], work.in_ptr[i + 1] - work.in_ptr[i]
     edges = np.empty(count, np.int64)
@@ -134,7 +134,9 @@ def reads(work: ScheduleInputs, schedule: Partial, i: int) -> Int64:
 
 
 @inlined
-def arrival(work: ScheduleInputs, schedule: Partial, edges: Int64, d: int, queue_s: Float64, sent_s: Float64) -> float:
+def arrival(
+    work: ScheduleInputs, schedule: PartialSchedule, edges: Int64, d: int, queue_s: Float64, sent_s: Float64
+) -> float:
     """Return when all that the edges carry is on device d.
 
     queue_s: float64 [2, p], the links' queues, to which the transfers are added. sent_s: where it is noted what has
@@ -173,7 +175,7 @@ def span(work: ScheduleInputs, i: int, d: int) -> float:
 
 
 @inlined
-def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
+def begin(lanes: DeviceTimelines, d: int, ready_s: float, span_s: float) -> float:
     """Return the earliest start on device d of something that is ready at ready_s and lasts span_s."""
     for q in range(lanes.gaps[d]):
         start_s = max(lanes.gap_s[d, q, 0], ready_s)
@@ -183,7 +185,7 @@ def begin(lanes: Lanes, d: int, ready_s: float, span_s: float) -> float:
 
 
 @inner
-def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
+def _drop_gap(lanes: DeviceTimelines, d: int, q: int) -> None:
     """Forget the q-th idle time of device d."""
     lanes.gaps[d] -= 1
     for at in range(q, lanes.gaps[d]):
@@ -191,7 +193,7 @@ def _drop_gap(lanes: Lanes, d: int, q: int) -> None:
 
 
 @inner
-def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None:
+def _add_gap(lanes: DeviceTimelines, d: int, q: int, start_s: float, end_s: float) -> None:
     """Make an idle time the q-th of device d; if there are too many, the first is forgotten."""
     most = lanes.gap_s.shape[1]
     if end_s <= start_s or most == 0:
@@ -206,7 +208,7 @@ def _add_gap(lanes: Lanes, d: int, q: int, start_s: float, end_s: float) -> None
 
 
 @inner
-def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
+def _occupy(lanes: DeviceTimelines, d: int, start_s: float, end_s: float) -> None:
     """Take device d for a while that `begin` found free."""
     if start_s >= lanes.free_s[d]:
         _add_gap(lanes, d, lanes.gaps[d], lanes.free_s[d], start_s)
@@ -222,7 +224,7 @@ def _occupy(lanes: Lanes, d: int, start_s: float, end_s: float) -> None:
 
 
 @allocating
-def put(work: ScheduleInputs, schedule: Partial, i: int, d: int) -> None:
+def put(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> None:
     """Schedule operation i on device d, and with it the sources it reads that have no device yet."""
     settle(schedule.homes, work.group[i], d)
     edges = reads(work, schedule, i)
@@ -235,7 +237,7 @@ def put(work: ScheduleInputs, schedule: Partial, i: int, d: int) -> None:
 
 
 @allocating
-def _best_device(work: ScheduleInputs, schedule: Partial, i: int, bias_s: Float64) -> int:
+def _best_device(work: ScheduleInputs, schedule: PartialSchedule, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 
     An operation whose group has no device yet counts with the time of the whole group.
@@ -254,19 +256,19 @@ def _best_device(work: ScheduleInputs, schedule: Partial, i: int, bias_s: Float6
     return chosen
 
 
-def steps_between_looks(work: ScheduleInputs) -> int:
+def steps_between_checks(work: ScheduleInputs) -> int:
     """Return how many operations are scheduled between two looks at the clock, in about 20 ms."""
     return max(1, CELLS // work.room.size)
 
 
-def ready_first(work: ScheduleInputs, schedule: Partial) -> Int64:
+def ready_first(work: ScheduleInputs, schedule: PartialSchedule) -> Int64:
     """Return int64, the operations that wait for nothing, in an empty schedule."""
     return np.flatnonzero(work.counts & (schedule.waiting == 0))
 
 
 def list_schedule(
     work: ScheduleInputs, key: Float64, bias_s: Float64, insertion: bool, look: Look = unhurried
-) -> Partial:
+) -> PartialSchedule:
     """Return the schedule that takes, of the ready operations, the one of least key, and puts it where it ends first.
 
     key: float64 [n]. bias_s: float64 [n, p], added to an operation's end when devices are compared.
@@ -278,13 +280,15 @@ def list_schedule(
     first = first[np.lexsort((first, key[first]))]  # sorted, and so a heap
     heap = Heap(np.empty(key.size), np.empty(key.size, np.int64), np.array([first.size]))
     heap.key[: first.size], heap.node[: first.size] = key[first], first
-    while not _schedule(work, schedule, key, bias_s, heap, steps_between_looks(work)):
+    while not _schedule(work, schedule, key, bias_s, heap, steps_between_checks(work)):
         look()
     return schedule
 
 
 @compiled
-def _schedule(work: ScheduleInputs, schedule: Partial, key: Float64, bias_s: Float64, heap: Heap, steps: int) -> bool:
+def _schedule(
+    work: ScheduleInputs, schedule: PartialSchedule, key: Float64, bias_s: Float64, heap: Heap, steps: int
+) -> bool:
     """Schedule so many operations more as `list_schedule` says; return whether these were all. heap: what is ready."""
     while heap.size[0] > 0:
         if steps == 0:

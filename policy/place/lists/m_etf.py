@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pipeline.core.params import param
+from policy.place.base.search import Method, Search
 from policy.place.lists.baechi import baechi_work
 from policy.place.lists.etf import earliest_first, no_favourites, static_level
 from policy.place.lists.submit import submit
 from policy.place.lists.work import contended
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

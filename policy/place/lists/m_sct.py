@@ -12,11 +12,11 @@ from pipeline.core.arrays import Bool, Float64, Int64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.shared.compiled import compiled
+from policy.place.base.search import Method, Search
 from policy.place.lists.baechi import baechi_work
 from policy.place.lists.etf import earliest_first, static_level
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs
-from policy.place.search import Method, Search
 
 SOLVING = 0.3  # share of the time left that the linear program may take
 TIMED_OUT = 1  # the status of a linear program that reached its limit

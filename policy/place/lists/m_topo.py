@@ -9,10 +9,10 @@ import numpy as np
 
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.params import param
+from policy.place.base.search import Method, Search
 from policy.place.lists.baechi import baechi_work
 from policy.place.lists.submit import submit
 from policy.place.lists.work import by_position, shares, speeds
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

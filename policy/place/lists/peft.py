@@ -10,10 +10,10 @@ import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.shared.compiled import compiled
+from policy.place.base.search import Method, Search
 from policy.place.lists.listing import list_schedule
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

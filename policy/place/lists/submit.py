@@ -12,9 +12,9 @@ from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
-from policy.place.lists.listing import Partial
+from policy.place.base.search import Search
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.work import ScheduleInputs, b_level
-from policy.place.search import Search
 
 
 @compiled
@@ -41,7 +41,9 @@ def fitted(problem: Problem, work: ScheduleInputs, home: Int32) -> Int32:
     return _within_memory(home.astype(np.int32), work.allowed, weight, work.room, heaviest_first)[work.group]
 
 
-def submit(search: Search, work: ScheduleInputs, homes: Sequence[Int32], schedules: Sequence[Partial] = ()) -> None:
+def submit(
+    search: Search, work: ScheduleInputs, homes: Sequence[Int32], schedules: Sequence[PartialSchedule] = ()
+) -> None:
     """Have placements evaluated: groups' devices int32 [k] each, or schedules, which have start times as well.
 
     If placements may carry priorities, each is evaluated first come, first served, in the order of scheduled starts,

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.core.simulation import T0, DataflowModel, ExecutionModel
+from pipeline.core.simulation import T0, ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import least_index_first, longest, visit_order
 
@@ -72,9 +72,10 @@ def work_of(
     """
     plain = grouping is None and demand is None
     work = problem.derived(_uncontended) if plain else _uncontended(problem, grouping, demand)
-    if not isinstance(execution, DataflowModel):
+    rules = None if execution is None else execution.queue_rules
+    if rules is None:
         return work
-    return work._replace(level=execution.contention, block_s=float(execution.block_s), gap_s=float(execution.gap_s))
+    return work._replace(level=rules.contention, block_s=rules.block_s, gap_s=rules.gap_s)
 
 
 def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:

@@ -1,1 +1,1 @@
-"""Search by moves from placement to placement, and by crossing and sampling them."""
+"""Search by moves from placement to placement."""

@@ -14,11 +14,11 @@ from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
-from pipeline.core.simulation import LocalSearch, PipelineModel
+from pipeline.core.simulation import LocalSearch
+from policy.place.base.search import Method, Search
 from policy.place.lists.work import b_level, upward, work_of
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
-from policy.place.local.room import Price, held_bytes, make_room, tight
-from policy.place.search import Method, Search
+from policy.place.local.room import Price, held_bytes, repair_memory, tight
 
 WORK = 500_000  # operations simulated between two looks at the clock
 CHUNK = 512  # moves drawn at a time at most: priorities they aim at are those before the first of them
@@ -86,7 +86,7 @@ class Anneal(Method):
         """Anneal from the incumbent until the budget ends or nothing new is met."""
         if search.done:
             return
-        make_room(search, seed=seed)
+        repair_memory(search, seed=seed)
         self._begin(search, None, seed)
 
     def improve(self, search: Search, *, seed: int) -> None:
@@ -141,11 +141,11 @@ class Anneal(Method):
         if search.problem.ordered:
             placement = best_order(search, placement)
         cooling = Cooling(BudgetClock.of(search), mean_time_s(search), hot, self.cold)
-        many = LOADS if isinstance(search.execution, PipelineModel) else 1
+        many = LOADS if search.execution is not None and search.execution.cheap_moves else 1
         chunk = max(8, min(many * CHUNK, WORK // max(1, search.problem.graph.n)))
         short = tight(search)
         if start is not None or (short and hot >= self.hot):
-            self._squeeze(search, rng, moves, placement, cooling, free=0.0 if start is None else FREE)
+            self._anneal_with_penalty(search, rng, moves, placement, cooling, free=0.0 if start is None else FREE)
             return
         idle = 0
         while not search.done and idle < PATIENCE:
@@ -153,9 +153,11 @@ class Anneal(Method):
             local_search = self._local_search(search, rng, moves, placement, cooling.drawn_s(rng, chunk))
             forbidden = np.count_nonzero(np.isinf(local_search.value_s)) / max(local_search.evaluations, 1)
             if short and not search.done and forbidden > PRESSED:
-                self._squeeze(search, rng, moves, levelled(search.best or local_search.end), cooling)
+                self._anneal_with_penalty(
+                    search, rng, moves, with_rank_priorities(search.best or local_search.end), cooling
+                )
                 return
-            placement = self._adopted(search, cooling) or levelled(local_search.end)
+            placement = self._adopted(search, cooling) or with_rank_priorities(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _adopted(self, search: Search, cooling: Cooling) -> Placement | None:
@@ -172,9 +174,9 @@ class Anneal(Method):
             return None
         if search.best_s < before_s * (1 - FAR):
             raise OvertakenError
-        return levelled(with_order(search, search.best) if search.problem.ordered else search.best)
+        return with_rank_priorities(with_order(search, search.best) if search.problem.ordered else search.best)
 
-    def _squeeze(
+    def _anneal_with_penalty(
         self,
         search: Search,
         rng: np.random.Generator,
@@ -198,12 +200,12 @@ class Anneal(Method):
         while not search.done and idle < PATIENCE * CHUNK // SHORT:
             spent, share = search.spent, cooling.clock.share()
             if share >= KEPT and not math.isinf(price.s_per_byte):
-                price.s_per_byte, placement = math.inf, levelled(search.best or placement)
+                price.s_per_byte, placement = math.inf, with_rank_priorities(search.best or placement)
             price_s = price.s_per_byte if share >= free else 0.0
             local_search = self._local_search(search, rng, moves, placement, cooling.drawn_s(rng, SHORT), price_s)
             if share >= free:
                 price.learn(local_search)
-            placement = self._adopted(search, cooling) or levelled(local_search.end)
+            placement = self._adopted(search, cooling) or with_rank_priorities(local_search.end)
             idle = 0 if search.spent > spent else idle + 1
 
     def _local_search(
@@ -232,6 +234,26 @@ class Anneal(Method):
         return search.local_search(placement, drawn)
 
 
+@dataclass(frozen=True, slots=True)
+class AnnealFurther(Method):
+    """Anneals from the incumbent, once more."""
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Anneal until the budget ends."""
+        Anneal().improve(search, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class AnnealRelaxed(Method):
+    """Anneals from a start that need not fit."""
+
+    start: Placement
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Anneal, first as though memory were unlimited."""
+        Anneal().relax(search, self.start, seed=seed)
+
+
 def best_order(search: Search, placement: Placement) -> Placement:
     """Return the placement in its own order, if it has one, or else in the fastest of several orders.
 
@@ -258,7 +280,7 @@ def with_order(search: Search, placement: Placement) -> Placement:
     return Placement(placement.device, placement.devices, ranks(timeline.start_s, timeline.end_s))
 
 
-def levelled(placement: Placement) -> Placement:
+def with_rank_priorities(placement: Placement) -> Placement:
     """Return the placement with ranks for priorities, if any: shift upon shift would leave the range of floats."""
     return (
         placement

@@ -17,8 +17,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import feasible_grouping
 from pipeline.shared.graphs import visit_order
-from policy.place.search import Method, Search
-from policy.place.units import mostly_on
+from policy.place.base.groups import mostly_on
+from policy.place.base.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,16 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import contract, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.partition import even_parts
-from policy.place.levels.hierarchy import Level, hierarchy
-from policy.place.search import Search
-from policy.place.units import UNLIMITED, Units
+from policy.place.base.groups import UNLIMITED, Groups
+from policy.place.base.hierarchy import Level, hierarchy
+from policy.place.base.search import Search
 
 BALANCES = (1.01, 1.03, 1.1)  # heaviest part over the mean: nearly even ones, and one that cuts less
 PIECES = (1, 3)  # parts per device
 SHARES = (1.0, 0.5)  # of the outputs that count, over the share that one device alone holds at its fullest
-CUT_PER_S = 100_000  # units that METIS divides in a second, roughly
+CUT_PER_S = 100_000  # groups that METIS divides in a second, roughly
 CUTTING_S = 0.2  # seconds for all partitions, roughly; one of each balance and size there is in any case
-LARGE = 20_000  # units above which clusters of them are packed
+LARGE = 20_000  # groups above which clusters of them are packed
 DRAWS = 8  # partitions of each balance and size at most
 
 
@@ -33,7 +33,7 @@ def packings(search: Search) -> Iterator[Int32]:
     activations, the part of the outputs by which a device alone holds more than the weights. What is packed are
     clusters of every size: the heaviest first to the device with the most room for its size, and in the order of their
     first operations, each device filled in turn. Coarse clusters keep neighbours together, and so need few copies.
-    Partitions of METIS, even in bytes, need the fewest copies (without pymetis: parts of an order of the units).
+    Partitions of METIS, even in bytes, need the fewest copies (without pymetis: parts of an order of the groups).
     """
     graph = search.problem.graph
     alone = search.simulate(np.zeros((1, graph.n), np.int32)).peak_bytes.sum()
@@ -49,7 +49,7 @@ class _Packings:
         self._known: set[bytes] = set()
         levels = hierarchy(problem, least=2 * problem.topology.p)
         few = [level for level in levels if level.k <= LARGE] or [levels[-1]]
-        self._more = itertools.chain(_clustered(problem, few, share), _partitioned(problem, few[0].units, share))
+        self._more = itertools.chain(_clustered(problem, few, share), _partitioned(problem, few[0].groups, share))
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[Int32]:
@@ -75,25 +75,25 @@ class _Packings:
 def _clustered(problem: Problem, levels: list[Level], share: float) -> Iterator[Int32]:
     """Yield int32 [n], two packings of each level of clusters."""
     for level in levels:
-        amount = _held(problem, level.units, share)
-        room = _room(level.units, amount)
+        amount = _held(problem, level.groups, share)
+        room = _room(level.groups, amount)
         order = np.argsort(level.first, kind="stable")
-        yield level.units.placement(_fullest_last(level.units.allowed, amount, room)).device
-        yield level.units.placement(_in_turn(level.units.allowed, amount, room, order)).device
+        yield level.groups.placement(_fullest_last(level.groups.allowed, amount, room)).device
+        yield level.groups.placement(_in_turn(level.groups.allowed, amount, room, order)).device
 
 
-def _partitioned(problem: Problem, units: Units, share: float) -> Iterator[Int32]:
-    """Yield int32 [n], partitions of the units that are even in bytes and cut few, part by part on a device.
+def _partitioned(problem: Problem, groups: Groups, share: float) -> Iterator[Int32]:
+    """Yield int32 [n], partitions of the groups that are even in bytes and cut few, part by part on a device.
 
     A tensor's bytes are divided among its readers.
     """
-    graph = contract(problem.graph, units.grouping)
+    graph = contract(problem.graph, groups.grouping)
     readers = np.bincount(graph.edges[0], minlength=graph.n)
     edge_weight = graph.edge_bytes / readers[graph.edges[0]]
     kinds = list(itertools.product(SHARES, PIECES, BALANCES))
-    draws = int(np.clip(CUTTING_S * CUT_PER_S / (units.k * len(kinds)), 1, DRAWS))
+    draws = int(np.clip(CUTTING_S * CUT_PER_S / (groups.k * len(kinds)), 1, DRAWS))
     for (part_of_share, pieces, balance), seed in itertools.product(kinds, range(draws)):
-        amount = _held(problem, units, part_of_share * share)
+        amount = _held(problem, groups, part_of_share * share)
         part = even_parts(
             graph,
             pieces * problem.topology.p,
@@ -103,21 +103,21 @@ def _partitioned(problem: Problem, units: Units, share: float) -> Iterator[Int32
             seed=seed,
         )
         heavy: Float64 = np.bincount(part, weights=amount).astype(np.float64)
-        room = _room(units, amount)
+        room = _room(groups, amount)
         home = _fullest_last(np.ones((heavy.size, room.size), bool), heavy, room)[part]
-        forbidden = ~units.allowed[np.arange(units.k), home]
-        yield units.placement(np.where(forbidden, units.allowed.argmax(axis=1), home).astype(np.int32)).device
+        forbidden = ~groups.allowed[np.arange(groups.k), home]
+        yield groups.placement(np.where(forbidden, groups.allowed.argmax(axis=1), home).astype(np.int32)).device
 
 
-def _held(problem: Problem, units: Units, share: float) -> Float64:
-    """Return float64 [k], the bytes of the units' weights and a share of their outputs."""
-    return sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, units.grouping)
+def _held(problem: Problem, groups: Groups, share: float) -> Float64:
+    """Return float64 [k], the bytes of the groups' weights and a share of their outputs."""
+    return sum_per_group(problem.graph.weight_bytes + share * problem.graph.out_bytes, groups.grouping)
 
 
-def _room(units: Units, amount: Float64) -> Float64:
+def _room(groups: Groups, amount: Float64) -> Float64:
     """Return float64 [p], the bytes devices hold; ample for all where nothing is known."""
     ample = max(1.0, 2.0 * float(amount.sum()))
-    return np.where(units.room_bytes < UNLIMITED, units.room_bytes, ample).astype(np.float64)
+    return np.where(groups.room_bytes < UNLIMITED, groups.room_bytes, ample).astype(np.float64)
 
 
 def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:

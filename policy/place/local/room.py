@@ -16,18 +16,18 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import LocalSearch
+from policy.place.base.groups import Groups
+from policy.place.base.search import Search
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from policy.place.local.packings import LARGE, packings
 from policy.place.local.spilling import spill_blocks
-from policy.place.search import Search
-from policy.place.units import Units
 
 MOVES = MoveShares(clusters=0.2, longest=4, copies=0.3, swaps=0.5)
 CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
 )
-WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a unit
+WARM = 0.2  # first temperature of a round, in bytes over the mean bytes of a group
 PACKING, PACKED = 0.3, 0.1  # share of the time for packings; where one of them fits
 STRETCH_S = 0.25  # seconds that a local search may take, so that a time limit is kept
 EVALUATED_PER_S = 3e6  # operations that a simulator runs in a second, roughly
@@ -60,7 +60,7 @@ def _total_bytes(problem: Problem, activations: bool) -> float:
     return float(_held_bytes(problem, activations).sum())
 
 
-def make_room(search: Search, *, seed: int) -> None:
+def repair_memory(search: Search, *, seed: int) -> None:
     """Ask about packings of the groups; if nothing fits yet, search for what does, with a share of the budget.
 
     Packings are the same for any size of equal devices, so that more memory takes no start away. Without a placement
@@ -90,7 +90,7 @@ def make_room(search: Search, *, seed: int) -> None:
             least, nearest = min(pool, key=lambda entry: entry[0])
             begun = pool[rng.integers(len(pool))][1] if stalled else nearest
             spent = search.spent
-            end = _shed(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
+            end = _anneal_excess(search, rng, moves, Placement(begun, search.problem.topology.names), steps).device
             over = search.simulate(end[None]).over_bytes.tolist()
             if search.spent - spent < FIRST or not over:
                 return
@@ -134,7 +134,7 @@ class _WithoutMemory:
         return [*answers, *[unasked] * (len(placements) - len(value_s))]
 
 
-def _shed(
+def _anneal_excess(
     search: Search, rng: np.random.Generator, moves: Neighbourhood, placement: Placement, steps: int
 ) -> Placement:
     """Anneal the excess of a placement in so many local searches, or what the budget allows; return the last."""
@@ -171,7 +171,7 @@ def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_by
 
     peak_bytes: int64 [p], the most each device holds under the placement.
     """
-    room = search.problem.derived(Units.of).room_bytes
+    room = search.problem.derived(Groups.of).room_bytes
     home = placement.device[moves.member[moves.ptr[moves.free]]]
     crowded = moves.free[(peak_bytes > room)[home]]
     return crowded if crowded.size else moves.free

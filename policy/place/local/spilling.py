@@ -10,11 +10,11 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Timeline
 from pipeline.shared.compiled import compiled
-from policy.place.levels.hierarchy import Level, hierarchy, nearest
+from policy.place.base.groups import UNLIMITED
+from policy.place.base.hierarchy import Level, hierarchy, nearest
+from policy.place.base.search import Search
 from policy.place.lists.work import work_of
 from policy.place.rules.expert import blocks
-from policy.place.search import Search
-from policy.place.units import UNLIMITED
 
 FILLS = (0.95, 0.75, 0.55)  # shares of the memory that is free for what spills: copies of what is sent need some, too
 FINE = 1024  # clusters that are moved, about
@@ -112,12 +112,12 @@ def _moved(search: Search, level: Level, placement: Placement, held: Int64, fill
     """Return int32 [n], the devices after every device that holds too much has spilled what exceeds a share of it."""
     problem = search.problem
     p = problem.topology.p
-    stretch = Grouping.of_labels(level.units.grouping.group.astype(np.int64) * p + placement.device)
+    stretch = Grouping.of_labels(level.groups.grouping.group.astype(np.int64) * p + placement.device)
     first = np.unique(stretch.group, return_index=True)[1]
     home = np.ascontiguousarray(placement.device[first])
-    order = np.argsort(level.first[level.units.grouping.group[first]], kind="stable")
-    units = level.units
-    room = np.where(units.room_bytes < UNLIMITED, fill * units.room_bytes, units.room_bytes).astype(np.int64)
+    order = np.argsort(level.first[level.groups.grouping.group[first]], kind="stable")
+    groups = level.groups
+    room = np.where(groups.room_bytes < UNLIMITED, fill * groups.room_bytes, groups.room_bytes).astype(np.int64)
     return _spilled(home, order, sum_per_group(held, stretch), room, problem.group_allowed(stretch))[stretch.group]
 
 

@@ -11,9 +11,9 @@ from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
+from policy.place.base.search import Method, Search
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, by_position, shares, speeds, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

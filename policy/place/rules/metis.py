@@ -11,9 +11,9 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, contract, sum_per_group
 from pipeline.core.params import param
 from pipeline.shared.partition import check_parts, metis_parts
+from policy.place.base.search import Method, Search
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

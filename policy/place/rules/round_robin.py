@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from policy.place.base.search import Method, Search
 from policy.place.lists.submit import submit
 from policy.place.lists.work import by_position, work_of
-from policy.place.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

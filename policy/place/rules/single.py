@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policy.place.search import Method, Search
-from policy.place.units import mostly_on
+from policy.place.base.groups import mostly_on
+from policy.place.base.search import Method, Search
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,90 @@
+"""Parts of a search that run at the same time, each on a thread and a fork of its own."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from pipeline.core.problem import Progress
+from policy.place.base.search import BudgetEndedError, Search
+
+# Seconds after which a thread that needs the interpreter gets it from another. A part that mostly runs compiled code
+# needs it for moments, and with 5 ms, as usual, it makes half as many moves beside one that computes in Python.
+TURN_S = 0.0005
+LOOK_S = 0.1  # seconds between two looks at whether everything has ended, or somebody wants it to
+
+Part = Callable[[Search], None]
+
+
+def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None:
+    """Let parts search, `workers` of them at a time, each with an equal share of the evaluations left.
+
+    All begin with what the search knows now; in the end what they found is taken over in their order. Without a time
+    limit they learn nothing of one another before, and so the outcome is the same for any number of workers. With one,
+    they may `adopt` what others have found, and an incumbent that is proven, or good enough, ends them all.
+
+    Progress is told on the caller's thread. Whatever that raises, and whatever a part raises, ends all parts at their
+    next look at the evaluator, and is raised here.
+    """
+    ended, timed = threading.Event(), math.isfinite(search.left_s)
+
+    def hook(_: Progress) -> None:
+        if ended.is_set():
+            raise BudgetEndedError
+
+    share, rest = divmod(search.left, len(parts))
+    forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
+    for one in (search, *forks):
+        one.share(forks if timed else ())
+    waited_for = search.stopped
+    for fork in forks:
+        fork.stopped = lambda: ended.is_set() or waited_for()
+    jobs, faults = list(zip(parts, forks, strict=True)), list[BaseException]()
+    lanes = [jobs[first::workers] for first in range(min(workers, len(jobs)))]
+    threads = [threading.Thread(target=_carry_out, args=(lane, ended, faults), daemon=True) for lane in lanes]
+    interval_s = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(min(TURN_S, interval_s))
+        for thread in threads:
+            thread.start()
+        _wait(search, threads, ended)
+    except BaseException:
+        ended.set()
+        raise
+    finally:
+        sys.setswitchinterval(interval_s)
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for fork in forks:
+            search.join(fork)
+    search.share(())
+    if faults:
+        raise faults[0]
+    search.tell()
+
+
+def _wait(search: Search, threads: Sequence[threading.Thread], ended: threading.Event) -> None:
+    """Wait for threads; tell the progress, and end them all where what they have found is settled."""
+    while any(thread.is_alive() for thread in threads):
+        for thread in threads:
+            thread.join(LOOK_S / len(threads))
+        search.tell()
+        search.adopt()
+        if search.settled:
+            ended.set()
+
+
+def _carry_out(jobs: Iterable[tuple[Part, Search]], ended: threading.Event, faults: list[BaseException]) -> None:
+    """Run parts one after another; note what they raise, and end all others then."""
+    try:
+        for part, fork in jobs:
+            if not ended.is_set() and fork.left_s > 0:
+                part(fork)
+    except BudgetEndedError:
+        return
+    except BaseException as error:  # noqa: BLE001  handed on to the caller, whatever it is
+        faults.append(error)
+        ended.set()

@@ -1,0 +1,1 @@
+"""Single inferences in which accelerators are called with sets of operations."""

@@ -1,0 +1,1 @@
+"""Devices and links that work at the same time: schedules."""

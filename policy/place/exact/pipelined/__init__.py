@@ -1,0 +1,1 @@
+"""Pipelines: the largest load of a device."""

@@ -1,0 +1,1 @@
+"""One device after another: sums of operations, transfers and launches."""

@@ -1,0 +1,1 @@
+"""What the exact methods of all execution models share."""

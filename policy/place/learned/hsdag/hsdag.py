@@ -1,0 +1,168 @@
+"""The agent that `tune` runs: HSDAG's groups, scheduled by learned scores, and both adapted to the graph at hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pipeline.core.errors import UsageError
+from pipeline.core.learning import Snapshot, prefixed
+from pipeline.core.params import param
+from pipeline.core.stages import Recipe
+from pipeline.shared.torch_tools import load_weights, seeded, weights_of
+from policy.place.base.search import Method, Search, policy_of
+from policy.place.base.training import check_policy, train
+from policy.place.learned.hsdag.trainer import HsdagHyperparameters, HsdagTrainer, Parser
+from policy.place.learned.neural_list.list_policy import LINEAR, ListPolicy
+from policy.place.learned.neural_list.neural_list import NeuralList
+from policy.place.local.anneal import Anneal
+from policy.place.portfolio import Portfolio
+
+POLICY_SCHEMA = "placewright.policy/hsdag/2"
+
+
+@dataclass(frozen=True, slots=True)
+class Hsdag(Method):
+    """Parses the graph into groups, schedules these by learned scores, and learns both from how long schedules take.
+
+        z = encoder(features),  groups ~ grouper(z),  scores ~ N(centre, spread),  schedule = list(groups, scores)
+
+    The list scheduler is that of `neural_list`: a ready operation of the greatest key, on the device of the greatest
+    score given what is placed already; the device goes for its whole group. Its weights come with placewright, or from
+    a policy learned before. First the portfolio has `warm` of the budget, unless there is a start; then schedules
+    without noise; then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as
+    in the best samples so far. Every 32 samples the weights' centre becomes the mean of the best: a cross-entropy
+    method. Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups
+    alone, and encoder and grouper learn from these by REINFORCE with a leave-one-out baseline on log times
+    (`LeaveOneOut`). `anneal` spends what is left, from the best. Equal seed and evaluation budget give equal answers,
+    interrupted or not.
+
+    Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
+    2024 (HSDAG), for one policy that groups and places, and parsing by scores of edges. Deliberate differences: those
+    that docs/methods/hsdag.md lists.
+    """
+
+    version: ClassVar[int] = 4
+    keeps: ClassVar[bool] = True
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "uniform": {"scores": "uniform"},
+        "untrained": {"scores": "untrained"},
+        "frozen": {"learns": False},
+        "never learns": {"scores": "untrained", "learns": False},
+        "cold": {"warm": 0.0},
+    }
+
+    batch: int = param(32, "schedules drawn per update")
+    scores: str = param("learned", "what it begins with: learned, or as a control: untrained or uniform")
+    learns: bool = param(True, "learn from the schedules drawn; false as a control")
+    learning_rate: float = param(0.01, "step size of Adam, for encoder and grouper")
+    entropy_coef: float = param(0.05, "weight of the grouper's entropy bonus at the start; it falls to 0")
+    spread: float = param(0.8, "relative deviation of the weights of samples")
+    temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
+    warm: float = param(0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start")
+    drawing: float = param(0.5, "share of the rest that goes to draws; annealing has what they leave")
+    patience: int = param(20, "draw no more after so many updates in a row that asked about nothing")
+
+    def __post_init__(self) -> None:
+        NeuralList(scores=self.scores)  # which knows them
+        rates = (self.learning_rate, self.entropy_coef, self.spread, self.temperature)
+        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or min(self.batch, self.patience) < 1:
+            raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and no negative rates or weights.")
+        if not (0 <= self.warm <= 1 and 0 < self.drawing <= 1):
+            raise UsageError(f"{self} has a share out of range.", "warm must lie in [0, 1], drawing in (0, 1].")
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """Return None: it learns on what the stages before it have made."""
+        return None
+
+    @property
+    def placers(self) -> tuple[str, ...]:
+        """Return what searches before and after it draws, and whose weights it begins with."""
+        return ("neural_list", "anneal", *(("portfolio",) if self.warm > 0 else ()))
+
+    def run(self, search: Search, *, seed: int) -> None:
+        """Draw and learn, then anneal, until the budget ends.
+
+        Raises:
+            UsageError: the problem has no policy inputs, or a policy that does not fit.
+        """
+        inputs = policy_of(search.problem, "hsdag")
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+        with seeded(seeds[0]):  # encoders may draw from torch's own generator
+            trainer = self.trainer(search, seed=seed)
+            search.expect("batch of schedules", self.batch)
+            train(trainer, inputs, patience=self.patience)
+            if not search.done and not trainer.annealed and self.drawing < 1:
+                Anneal().run(search, seed=seeds[1])
+                trainer.annealed = not search.done
+                if inputs.checkpointer is not None:
+                    inputs.checkpointer.save(trainer.state())
+        if inputs.checkpointer is not None:
+            inputs.checkpointer.publish(published(trainer, self))
+
+    def trainer(self, search: Search, *, seed: int) -> HsdagTrainer:
+        """Return what trains a policy on a search: the one given, or else that which comes along.
+
+        Raises:
+            UsageError: the problem has no policy inputs, or a policy that does not fit.
+        """
+        inputs = policy_of(search.problem, "hsdag")
+        parser = Parser(inputs, search.problem.graph, seed=seed)
+        policy = self._draws.policies(np.random.default_rng(seed))[0]
+        if inputs.learned is not None:
+            check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
+            load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})
+            policy = ListPolicy.of_named(inputs.learned.part("scores."), "The policy")
+        warm = 0.0 if search.problem.start is not None else self.warm
+        hyper = HsdagHyperparameters(
+            self.batch,
+            self.learns,
+            self.learning_rate,
+            self.entropy_coef,
+            self._draws.noise,
+            until=warm + self.drawing * (1.0 - warm),
+        )
+        return HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, seed=seed), seed=seed)
+
+    @property
+    def _draws(self) -> NeuralList:
+        """Return what has the scores, and the noise on them."""
+        return NeuralList(scores=self.scores, spread=self.spread, temperature=self.temperature)
+
+    def _warm_up(self, search: Search, *, seed: int) -> None:
+        """Let the portfolio search, if there is no start."""
+        if self.warm == 0 or search.problem.start is not None:
+            return
+        seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
+        with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
+            Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
+
+
+def published(trainer: HsdagTrainer, params: Hsdag) -> Snapshot:
+    """Return the policy for other graphs: its parameters, and the recipe to build it again."""
+    search = trainer.search
+    facts = {
+        "schema": POLICY_SCHEMA,
+        "placer": "hsdag",
+        "params": asdict(params),
+        **_sizes(trainer.parser),
+        "trained_on": {
+            "operations": search.problem.graph.n,
+            "devices": list(search.problem.topology.names),
+            "evaluations": search.spent,
+            "updates": trainer.updates,
+        },
+    }
+    arrays = prefixed("parser.", weights_of(trainer.parser)) | prefixed("scores.", trainer.learned.named)
+    return Snapshot(arrays, facts)
+
+
+def _sizes(parser: Parser) -> dict[str, Any]:
+    """Return what a policy must have in common with the one that goes on from it."""
+    return {"features": parser.features.shape[1], "width": parser.encoder.width, "weights": LINEAR}

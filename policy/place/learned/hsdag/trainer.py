@@ -1,0 +1,255 @@
+"""Draws of groups and scores, and what is learned from how long their schedules take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import vector_to_parameters
+
+from pipeline.core.arrays import Float32, Float64, Int32, Int64
+from pipeline.core.graph import Graph, Grouping
+from pipeline.core.learning import GroupSample, PolicyInputs, Snapshot, prefixed
+from pipeline.shared.torch_tools import load_weights
+from policy.place.base.history import stacked
+from policy.place.base.search import Search
+from policy.place.base.training import Adam, spent_share
+from policy.place.learned.hsdag.leave_one_out import LeaveOneOut
+from policy.place.learned.neural_list.constructing import Scores
+from policy.place.learned.neural_list.instances import ListInstance, list_instances
+from policy.place.learned.neural_list.list_policy import ListPolicy
+from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
+from policy.place.lists.baechi import holdable
+from policy.place.lists.submit import submit
+
+FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
+PARSED_AGAIN = (
+    0.5  # share of the samples in the way of a parsed one that are parsed again, in place of taking its groups
+)
+CLIP_NORM = 1.0  # greatest norm of a gradient
+
+Way = tuple[ListInstance | None, int]
+"""An instance, None where the graph is parsed for it, and how many ready operations are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class HsdagHyperparameters:
+    """How an agent learns; `policy.place.learned.hsdag.hsdag.Hsdag` says what most fields mean.
+
+    until: share of the budget after which nothing more is drawn.
+    """
+
+    batch: int
+    learns: bool
+    learning_rate: float
+    entropy_coef: float
+    noise: Noise
+    until: float
+
+
+class Parser(nn.Module):
+    """Encoder and grouper, as the stages before left them: what parses the graph."""
+
+    def __init__(self, inputs: PolicyInputs, graph: Graph, *, seed: int) -> None:
+        super().__init__()
+        seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
+        self.encoder = inputs.embedder.encoder(inputs.features.shape[1], seed=seeds[0])
+        self.grouper = inputs.grouper.build(self.encoder.width, seed=seeds[1])
+        load_weights(self.encoder.module, inputs.encoder_weights)
+        load_weights(self.grouper.module, inputs.grouper_weights)
+        # A Protocol is no nn.Module to torch: registered under these names, they are found by parameters().
+        self.encoder_module, self.grouper_module = self.encoder.module, self.grouper.module
+        self.graph, self.features = graph, torch.tensor(inputs.features)
+
+    def draws(self, r: int, rng: np.random.Generator) -> list[GroupSample]:
+        """Return r draws of groupings, with the gradients of their log-probabilities."""
+        nodes = self.encoder(self.features, torch.tensor(self.graph.edges, dtype=torch.int64))
+        return self.grouper.draws(nodes, self.graph, r, rng=rng)
+
+    def vector(self) -> Float32:
+        """Return float32 [q], all parameters one after another."""
+        return _joined([value.detach() for value in self.parameters()])
+
+    def slopes(self, loss: Tensor) -> Float32:
+        """Return float32 [q], the gradient of a loss."""
+        self.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return _joined([torch.zeros_like(v) if v.grad is None else v.grad for v in self.parameters()])
+
+    def take(self, vector: Float32) -> None:
+        """Put parameters, float32 [q], in place."""
+        vector_to_parameters(torch.from_numpy(vector.copy()), self.parameters())
+
+
+def _joined(values: list[Tensor]) -> Float32:
+    joined: Float32 = torch.cat([torch.zeros(0), *(value.reshape(-1) for value in values)]).numpy()
+    return joined
+
+
+class HsdagTrainer:
+    """Draws groupings and scores for one search, and follows those whose schedules were fastest.
+
+    policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
+    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. annealed: whether
+    annealing met nothing new. warm_up: what searches before the first draw.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        parser: Parser,
+        policy: ListPolicy,
+        hyper: HsdagHyperparameters,
+        warm_up: Callable[[Search], None],
+        *,
+        seed: int,
+    ) -> None:
+        self.search, self.parser, self.policy, self.hyper, self.warm_up = search, parser, policy, hyper, warm_up
+        self.rng = np.random.default_rng(seed)
+        self.adam = Adam(parser.vector())
+        self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
+        self.instances = list_instances(search)
+        ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
+        self.sampler = Sampler(policy.scores(self.instances[0].context), ways, self.hyper.noise, self.rng)
+        self.updates = self.idle = 0
+        self.annealed = False
+
+    @property
+    def done(self) -> bool:
+        """Return whether the share of the budget that draws may take is spent."""
+        return self.search.done or spent_share(self.search) >= self.hyper.until
+
+    def update(self, *, greedy: bool = False) -> None:
+        """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
+        spent = self.search.spent
+        self.updates += 1
+        if greedy or self.updates == 1:
+            self._begin()
+        else:
+            self._draw()
+        self.idle = 0 if self.search.spent > spent else self.idle + 1
+
+    def _begin(self) -> None:
+        self.warm_up(self.search)
+        self.search.expect("batch of schedules", self.hyper.batch)
+        for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
+            submit(self.search, draft.instance.work, (), (draft.schedule,))
+
+    def _draw(self) -> None:
+        """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
+        room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
+        ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
+        known = [(instance, width) for instance, width in ways if instance is not None]
+        for instance, width in known:
+            if self.done:
+                return
+            sample = self.sampler.scores(instance)
+            self._note(asked(self.search, instance, instance.schedule(sample, width=width)), sample, (instance, width))
+        widths = [width for instance, width in ways if instance is None]
+        if widths and not self.done:
+            self._parse(len(widths), widths[0])
+        self.search.reached()
+
+    def _way(self) -> Way:
+        instance, width = self.sampler.way()
+        parsed = instance is not None and all(instance is not other for other in self.instances)
+        return (None, width) if parsed and self.rng.random() < PARSED_AGAIN else (instance, width)
+
+    def _parse(self, r: int, width: int) -> None:
+        """Ask about r groupings, drawn again, under the same scores; learn which were good."""
+        samples = self.parser.draws(r, self.rng)
+        scores = self.sampler.scores(self.instances[0])
+        value_s: list[float] = []
+        for sample in samples:
+            if self.done:
+                break
+            instance = self.instances[0].on(self.search, holdable(self.search.problem, sample.grouping))
+            value_s.append(asked(self.search, instance, instance.schedule(scores, width=width)))
+            self._note(value_s[-1], scores, (instance, width))
+        self._learn(samples[: len(value_s)], np.array(value_s))
+
+    def _note(self, seconds: float, scores: Scores, way: Way) -> None:
+        if self.hyper.learns:
+            self.sampler.note(seconds, scores, way)
+
+    def _learn(self, samples: list[GroupSample], value_s: Float64) -> None:
+        """Make groupings likelier whose schedules were faster than those of the others."""
+        if not np.isfinite(value_s).any():
+            return
+        decisions = torch.tensor([max(1, sample.choice.numel()) for sample in samples])
+        entropy = torch.stack([sample.entropy for sample in samples]) / decisions
+        groups = float(np.mean([sample.grouping.k for sample in samples]))
+        self.search.details |= {
+            "entropy": float(entropy.detach().mean()),
+            "groups": groups,
+            "update": float(self.updates),
+        }
+        times = np.where(np.isfinite(value_s), value_s, FAILED * value_s[np.isfinite(value_s)].max())
+        log_prob = torch.stack([sample.log_prob for sample in samples])
+        share = min(1.0, spent_share(self.search) / self.hyper.until)
+        loss = self.learner.loss(log_prob, entropy, torch.tensor(times, dtype=torch.float32), progress=share)
+        if self.hyper.learns and loss.requires_grad:
+            self.adam.step(self.parser.slopes(loss), rate=self.hyper.learning_rate, most=CLIP_NORM)
+            self.parser.take(self.adam.weights)
+
+    @property
+    def learned(self) -> ListPolicy:
+        """Return the policy whose scores in this search's context are those that samples are drawn around."""
+        return self.policy.adapted(self.instances[0].context, self.sampler.centre)
+
+    def state(self) -> Snapshot:
+        """Return everything on which the next update depends."""
+        search, n = self.search.state(), self.search.problem.graph.n
+        best, centre = self.sampler.best, self.sampler.centre
+        arrays = prefixed("search.", search.arrays) | prefixed("adam.", self.adam.state())
+        arrays |= {"torch_rng": torch.get_rng_state().numpy().copy(), "device": centre.device, "key": centre.key}
+        arrays |= {
+            "best.seconds": np.array([sample.seconds for sample in best]),
+            "best.device": stacked([sample.scores.device for sample in best], centre.device.size, np.float64),
+            "best.key": stacked([sample.scores.key for sample in best], centre.key.size, np.float64),
+            "best.group": stacked([self._group(sample.way[0]) for sample in best], n, np.int32),
+            "best.way": np.array([(self._number(s.way[0]), s.way[1]) for s in best], np.int64).reshape(-1, 2),
+        }
+        facts = {
+            "search": search.facts,
+            "rng": self.rng.bit_generator.state,
+            "counts": [self.updates, self.idle, self.sampler.count],
+            "annealed": self.annealed,
+        }
+        return Snapshot(arrays, facts)
+
+    def resume(self, state: Snapshot) -> None:
+        """Bring a new trainer of the same search to a state."""
+        arrays, facts = state.arrays, state.facts
+        self.search.resume(Snapshot(state.part("search."), facts["search"]))
+        self.adam.resume(state.part("adam."))
+        self.parser.take(self.adam.weights)
+        torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
+        self.sampler.centre = self.sampler.centre._replace(device=arrays["device"], key=arrays["key"])
+        self.rng.bit_generator.state = facts["rng"]
+        self.updates, self.idle, self.sampler.count = facts["counts"]
+        self.annealed = facts["annealed"]
+        best = state.part("best.")
+        self.sampler.best = [
+            Sample(
+                seconds,
+                self.sampler.centre._replace(device=best["device"][i], key=best["key"][i]),
+                (self._instance(int(best["way"][i, 0]), best["group"][i]), int(best["way"][i, 1])),
+            )
+            for i, seconds in enumerate(best["seconds"].tolist())
+        ]
+
+    def _number(self, instance: ListInstance | None) -> int:
+        """Return which of the instances that are not parsed this is; -1 if it is none of them."""
+        return next((i for i, other in enumerate(self.instances) if other is instance), -1)
+
+    def _group(self, instance: ListInstance | None) -> Int64:
+        """Return the groups of a sample's instance, int64 [n]."""
+        return self.instances[0].work.group if instance is None else instance.work.group
+
+    def _instance(self, number: int, group: Int32) -> ListInstance:
+        return self.instances[number] if number >= 0 else self.instances[0].on(self.search, Grouping(group))

@@ -1,0 +1,1 @@
+"""The simulator of single inferences: accelerators are called with sets of operations."""

@@ -1,0 +1,1 @@
+"""The simulator of a pipeline in its steady state."""

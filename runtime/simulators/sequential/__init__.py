@@ -1,0 +1,1 @@
+"""The simulator of HETERO: sub-graphs run one after another."""
