@@ -307,7 +307,9 @@ def compared_starts(run: Mapping[str, Any]) -> list[int]:
 
     The two are those with the most starts, since who falls behind leaves. run: its result.json.
     """
-    contest = run["contest"]
+    contest = run.get("contest")
+    if contest is None:
+        return []
     known = {c["name"]: len(c["log_ratios"]) for c in run["candidates"]}
     searched = sorted((known[c["name"]] for c in run["candidates"] if not c["baseline"]), reverse=True)
     alike = contest["default"] in ("", contest["control"])

@@ -118,7 +118,8 @@ def _outputs(
     Raises:
         ChildError: it does not run.
     """
-    stateful = STATE in deployment.model.read_text(encoding="utf-8")
+    model = deployment.model
+    stateful = model.suffix == ".xml" and STATE in model.read_text(encoding="utf-8")  # an ONNX file has no state
     if target in PROGRAMS and not stateful:
         return _by_program(folder / PROGRAM, beside, checks), PROGRAM
     if in_segments(deployment.record.target):

@@ -45,7 +45,7 @@ def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
             f"No candidate gives the reference outputs: {words[:600]}.",
             "Pin f32, or raise measure.tolerance if the difference is acceptable.",
         )
-    if failed and all(row["runtime"] == "onnxruntime" for row in measured) and failed[0][1]["kind"] == "refused":
+    if failed and all(row.get("runtime") == "onnxruntime" for row in measured) and failed[0][1]["kind"] == "refused":
         raise ModelError(
             f"ONNX Runtime does not run the model: {failed[0][1]['message']}.",
             "--runtimes openvino,onnxruntime has OpenVINO's answer.",

@@ -129,7 +129,7 @@ def place(work: StepContext) -> None:
     subject = read_subject(work, boundary_s=BOUNDARY_S if params.segments else 0.0, slowed=True)
     placers = [name for name, _ in params.use]
     if params.settings_first and placers == ["single"]:
-        rows, searches = _without_search(params, subject)
+        rows, searches = rows_without_search(params, subject)
         write_json(work.out / "candidates.json", rows)
         write_json(work.out / "searches.json", searches)
         return
@@ -171,7 +171,7 @@ def _one_level(work: StepContext, params: PlaceParams, subject: Subject, watch: 
     return rows, searches
 
 
-def _without_search(params: PlaceParams, subject: Subject) -> Found:
+def rows_without_search(params: PlaceParams, subject: Subject) -> Found:
     """Return the rows of the single devices and of their bound, where devices that take turns leave nothing to search.
 
     What `sequential` predicts of one device is a sum. No placement takes less than if every operation ran on the device

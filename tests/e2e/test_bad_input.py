@@ -321,7 +321,8 @@ def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(
     monkeypatch.setattr(
         runtime.measuring.profile.profile, "_refused", lambda model, device, settings: answers[device.name]
     )
-    arguments = options(copy.store, profile__inferences=4)
+    unlike = ",".join(f"{name}=CPU{{INFERENCE_NUM_THREADS={n}}}" for name, n in (("A", 1), ("B", 2)))
+    arguments = [*options(copy.store, profile__inferences=4), "--devices", unlike]
     cause, fix = fails(4, "tune", str(copy.model), "--run", str(copy.run), *arguments)
     assert "2 operation(s) run on none of A, B: left1, sum." in cause
     assert "Add a device" in fix

@@ -13,7 +13,7 @@ import pytest
 
 import benchmarks.suites.hsdag.run as suite
 import pipeline.bench.running
-import pipeline.stages.plan
+import pipeline.stages.host
 from benchmarks.suites.hsdag import finals, paper_tables
 from benchmarks.suites.hsdag.cases import Latency
 from pipeline.bench.cells import BenchCell, run_cell
@@ -267,7 +267,7 @@ def test_on_devices_methods_share_measurements_and_end_in_a_final(
 def test_a_machine_without_the_devices_is_a_note_in_the_results(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = pipeline.stages.plan.look_at_machine
+    look = pipeline.stages.host.look_at_machine
 
     def without(devices: Sequence[str]) -> Any:
         if devices:

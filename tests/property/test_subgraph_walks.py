@@ -16,7 +16,8 @@ from pipeline.core.graph import Graph, Grouping, leaders
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator, subgraphs
+from runtime.simulators.sequential import subgraphs
+from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator
 from tests import plain_subgraphs
 from tests.property.test_simulator_walks import assert_equal_but_for_refusals
 from tests.slow import slow_but

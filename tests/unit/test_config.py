@@ -118,7 +118,7 @@ def test_options_of_the_objective_are_the_settings_they_are_named_after() -> Non
         "rate",
         "samples_per_query",
     )
-    names += ("accuracy", "runtimes")
+    names += ("accuracy", "runtimes", "condition")
     options: dict[str, Any] = {**dict.fromkeys((*names, "metric")), "other": 1}
     assert objective_settings(options) == {}
     assert options == {"other": 1}

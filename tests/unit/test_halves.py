@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from pipeline.stages.steps import _without_search
+from pydantic import TypeAdapter
 
 from pipeline.core.devices import CostTable
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.place import PlaceParams, rows_without_search
 from pipeline.stages.plan import plan
 from runtime.simulators.sequential.sequential import Sequential
 from tests.strategies import graph_of
 from tests.two_cpus import subject_of
 
 MACHINE = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=True)
-PARAMS = {"finalists": 3, "reward": "simulated", "evaluator": ["sequential", {}], "use": [["single", {}]]}
 
 
 def planned(changed: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +52,8 @@ def test_who_asks_for_a_search_gets_one(changed: dict[str, Any]) -> None:
 
 
 def told(subject: Subject) -> tuple[Any, Any]:
-    rows, (search,) = _without_search(SimpleNamespace(task=SimpleNamespace(params=PARAMS)), subject)  # type: ignore[arg-type]
+    params = TypeAdapter(PlaceParams).validate_python(planned({})["place"].params)
+    rows, (search,) = rows_without_search(params, subject)
     return rows, search
 
 

@@ -25,13 +25,14 @@ from coarsen.reading.model.read import read_shaped, save_model
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import DeviceError, MissingPackageError, ModelError, UsageError
+from pipeline.core.estimates import RatioEstimate
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.emit import emit
 from pipeline.deploy.where import Wanted, record_of, where_model, where_run
 from pipeline.placing.comparison import Conditions, _with_onnxruntime, in_order
 from pipeline.placing.finals import check_something_ran
 from pipeline.result.deployment import Deployment
-from pipeline.result.records import CandidateRecord, RatioRecord
+from pipeline.result.records import CandidateRecord
 from pipeline.result.result import Result, write_placed
 from pipeline.result.verdict import Limits, decide
 from pipeline.settings.config import Settings
@@ -344,7 +345,7 @@ STARTS = {str(i): 1.0 + 0.01 * (i % 2) for i in range(1, 5)}
     ],
 )
 def test_a_faster_one_is_told_and_not_the_answer(ratios: Mapping[str, float], note: tuple[str, ...]) -> None:
-    found = contest([], {"ONNX Runtime default": RatioRecord(2.7, 2.6, 2.8, 4)} if ratios else {})
+    found = contest([], {"ONNX Runtime default": RatioEstimate(2.7, 2.6, 2.8, 4)} if ratios else {})
     verdict = decide([other(log_ratios=ratios), HALF], found, FREE)
     assert verdict.best == "half"
     assert verdict.notes == note
@@ -367,7 +368,7 @@ def test_no_sentence_but_its_own_takes_it_for_an_answer() -> None:
 
 def test_it_is_compared_with_the_answer_by_the_starts_that_both_had() -> None:
     fast = candidate("fast", 1.0, times_as_fast=2.0, log_ratios=dict.fromkeys(STARTS, 0.7))
-    found = contest(["fast"], {"fast": RatioRecord(2.0, 1.9, 2.1, 4)})
+    found = contest(["fast"], {"fast": RatioEstimate(2.0, 1.9, 2.1, 4)})
     verdict = decide([other(log_ratios=STARTS), fast, HALF], found, FREE)
     assert verdict.best == "fast"
     assert verdict.notes == (

@@ -112,7 +112,7 @@ def test_the_portfolio_leaves_the_placer_out_which_alone_is_an_error(caplog: pyt
 
 def test_keys_tell_what_was_made_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     without, cell = tasks(coarsen__use=("metis",)), versions_of(BenchMethod("heft", "heft"), MetisPlacer())
-    monkeypatch.setattr("pipeline.stages.plan.has_metis", lambda: True)
+    monkeypatch.setattr("pipeline.stages.stage.has_metis", lambda: True)
     monkeypatch.setattr("pipeline.bench.methods.has_metis", lambda: True)
     there = tasks(coarsen__use=("metis",))
     differ = {stage for stage in there if there[stage].version != without[stage].version}
