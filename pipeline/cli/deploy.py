@@ -33,12 +33,14 @@ SLOWEST = 20  # operations that `where` shows, by time or, of those that depart,
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.option("--to", "target", required=True, help="benchmark-app, ovms, ovms-dag, python, cpp, olive or onnxruntime.")
-@click.option("--out", type=PATH, help="Folder to write; RUN/emit/TARGET unless given.")
+@click.option(
+    "--to", "target", required=True, help="Target: benchmark-app, ovms, ovms-dag, python, cpp, olive or onnxruntime."
+)
+@click.option("--out", type=PATH, help="Folder to write; default RUN/emit/TARGET.")
 @json_option
 @debug_option
 def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
-    """Write files that run the best of RUN with other tools.
+    """Write the answer of RUN for another tool.
 
     RUN is a finished run; it is its best candidate that they run.
 
@@ -68,12 +70,12 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
 @click.command()
 @click.argument("run_a", type=PATH)
 @click.argument("run_b", type=PATH)
-@click.option("--least", default="2%", show_default=True, help="By how much RUN_B may be slower, such as 2%.")
-@click.option("--across", is_flag=True, help="Compare runs of different models or machines, too.")
+@click.option("--least", default="2%", show_default=True, help="Allowed slow-down of RUN_B, such as 2%.")
+@click.option("--across", is_flag=True, help="Allow runs of different models or machines.")
 @json_option
 @debug_option
 def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, debug: bool) -> None:
-    """Say whether the best of RUN_B is slower than that of RUN_A.
+    """Check whether the answer of RUN_B is slower than that of RUN_A.
 
     Exit code 7 if it is. The best of a run is its best candidate.
 
@@ -112,20 +114,22 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--run", type=PATH, help="Run directory: where its placed model runs, instead of MODEL on --device.")
+@click.option("--run", type=PATH, help="Run directory: locate its placed model instead of MODEL on --device.")
 @click.option(
     "--device",
     "--devices",
     "device",
-    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; CPU unless given.',
+    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU" or "HETERO:NPU,CPU"; default CPU.',
 )
-@click.option("--all", "every", is_flag=True, help=f"Show every operation, not the first {SLOWEST} alone.")
-@click.option("--outputs", is_flag=True, help="Show which operations' results depart from those of another run.")
+@click.option("--all", "every", is_flag=True, help=f"Show all operations instead of the first {SLOWEST}.")
+@click.option("--outputs", is_flag=True, help="Show operations whose results differ from a reference.")
 @click.option(
-    "--against", metavar="WHAT", help="That run: source (the default), a device like --device, or a run directory."
+    "--against",
+    metavar="WHAT",
+    help="Reference of --outputs: source (default), a device like --device, or a run directory.",
 )
-@click.option("--budget", metavar="TIME", help="Time for comparing operations with --outputs; 30s unless given.")
-@click.option("--memory", metavar="SIZE", help="Results held at a time with --outputs; 256MB unless given.")
+@click.option("--budget", metavar="TIME", help="Time for comparing operations with --outputs; default 30s.")
+@click.option("--memory", metavar="SIZE", help="Memory for results held by --outputs; default 256MB.")
 @shape_option
 @keep_dynamic_option
 @input_option
@@ -135,7 +139,7 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 def where(
     model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
 ) -> None:
-    """Show where operations really run, or their results go wrong.
+    """Show where operations run, or where results go wrong.
 
     Exit code 6 on a silent fallback; with --outputs, if an output of the model departs.
 
@@ -157,15 +161,15 @@ def where(
     inputs = InputShapes(options["shapes"], options["keep_dynamic"], data, inputs_sha256(data) if data else "")
     path = None if model is None else model_path(model, open_store(options["store"]))
     if path is None and run is None:
-        raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")
+        raise UsageError("No model and no run given.", "Write `placewright where MODEL` or `where --run RUN`.")
     if run is not None and (device is not None or inputs != InputShapes()):
-        raise UsageError("A run already determines its devices and shapes.", "Leave out --run, or all other options.")
+        raise UsageError("A run already determines its devices and shapes.", "Remove --run, or all other options.")
     if options["outputs"]:
         _where_outputs(path, run, device, inputs, options, every=every, as_json=as_json)
         return
     alone = [f"--{name}" for name in ("against", "budget", "memory") if options[name] is not None]
     if alone:
-        raise UsageError(f"{alone[0]} says nothing without --outputs.", "Add --outputs, or leave it out.")
+        raise UsageError(f"{alone[0]} needs --outputs.", f"Add --outputs, or remove {alone[0]}.")
     if run is not None:
         located = locating.where_run(run, path)
     elif path is not None:
@@ -230,7 +234,7 @@ def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
         ]
         console.table("", ["operation", "type", "differs by", "device", "precision", "kernel", "exposed"], rows)
     if len(shown) < len(found.operations):
-        console.show(f"{len(found.operations) - len(shown)} more follow; --all shows them.")
+        console.show(f"{len(found.operations) - len(shown)} more; show them with --all.")
     outputs = [
         [o.name, o.operation, difference_words(o), percent(o.allowed), o.inputs, "departs" if o.departs else "same"]
         for o in found.outputs
@@ -256,7 +260,7 @@ def _show(located: WhereRecord, *, every: bool) -> None:
     ]
     console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
     if len(shown) < len(located.operations):
-        console.show(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
+        console.show(f"{len(located.operations) - len(shown)} faster ones not shown; use --all.")
     console.show(
         f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
         f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."

@@ -51,14 +51,14 @@ def devices(as_json: bool, debug: bool) -> None:
     console.table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
     console.show(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
-    console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
+    console.table("Devices that tune uses by default", ["name", "plug-in", "properties"], properties)
 
 
 @click.command()
 @click.argument("kind")
 @debug_option
 def schema(kind: str, debug: bool) -> None:
-    """Print the JSON schema of a kind of file.
+    """Print the JSON schema of a document.
 
     KIND is result, placement, manifest, split, where, where-outputs, compare, calibration, search, simulate, bound,
     graph, topology or costs.
@@ -70,7 +70,7 @@ def schema(kind: str, debug: bool) -> None:
 
 @click.group()
 def zoo() -> None:
-    """Models and graphs that are built in code."""
+    """List or export built-in models and graphs."""
 
 
 @zoo.command("list")
@@ -94,7 +94,7 @@ def zoo_list(as_json: bool, debug: bool) -> None:
 
 @zoo.command("export")
 @click.argument("name")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The .xml to write.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Path of the .xml to write.")
 @click.option("--seed", type=SEED, default=0, help="Seed of the weights.")
 @debug_option
 def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
@@ -129,7 +129,7 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
 @json_option
 @debug_option
 def explain(what: str, as_json: bool, debug: bool) -> None:
-    """Say what a part does and what can be set.
+    """Describe an implementation or stage and its parameters.
 
     WHAT is STAGE.NAME, such as coarsen.metis, or STAGE.
     """
@@ -190,7 +190,9 @@ def _processors_text(usable: UsableProcessors) -> str:
     text += f", with a quota of {usable.quota:g}"
     if not usable.limited:
         return text
-    return f"{text}: OpenVINO ignores quotas and starts a thread for every processor; devices get {usable.count} here"
+    return (
+        f"{text}: OpenVINO ignores quotas and starts one thread per processor; placewright uses {usable.count} threads"
+    )
 
 
 @click.command()
@@ -198,7 +200,7 @@ def _processors_text(usable: UsableProcessors) -> str:
 @json_option
 @debug_option
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
-    """Check this machine, and what disturbs measuring on it.
+    """Check this machine and what disturbs measurements on it.
 
     Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
@@ -229,4 +231,4 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
         return
     _echo(report)
     if load > 0.5 * cpu_count():
-        console.say("warning: other processes load this machine; measurements will be noisy")
+        console.say("warning: other processes use this machine; measurements will be noisy")

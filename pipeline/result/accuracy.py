@@ -83,11 +83,9 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
         return ()
     exact = [c for c in known.values() if c.accuracy is not None and c.accuracy.exact and c.latency_s is not None]
     exact.sort(key=lambda c: _standing(c, contest))
-    words = (
-        [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["Nothing that was tried is exact."]
-    )
+    words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
     allowed = share_of_outputs(answer.limits.output)
-    return (*words, f"Fastest answer within what is allowed ({allowed}): {_answer_text(known[best], contest)}.")
+    return (*words, f"Fastest answer within the tolerance ({allowed}): {_answer_text(known[best], contest)}.")
 
 
 def _standing(candidate: CandidateRecord, contest: ContestRecord) -> tuple[int, float]:
@@ -112,4 +110,4 @@ def judged_on(candidate: CandidateRecord, *, given: bool) -> str:
     """Return what accuracy was judged on as long as no user gave inputs; "" where some were given, or none judged."""
     if given or candidate.accuracy is None:
         return ""
-    return "Accuracy was judged on generated inputs; give --input."
+    return "Accuracy was checked on generated inputs; pass your own with --input."

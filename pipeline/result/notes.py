@@ -24,7 +24,7 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     shares += [f"{name} has no entries" for name in profile["empty"]]
     if shares:
         sentences.append(
-            f"In f32 on the CPU as well, {', '.join(shares)}: that tells nothing of whether a device is right. Give "
+            f"In f32 on the CPU as well, {', '.join(shares)}: so it cannot show whether a device is right. Give "
             "inputs that tell more with --input."
         )
     if profile["slowdown"] is None:
@@ -34,7 +34,7 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
         )
     disturbed = list(dict.fromkeys(words for outcome in outcomes.values() for words in disturbances(outcome.entry)))
     if disturbed:
-        sentences.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
+        sentences.append(f"Measurements were disturbed; the next run repeats them: {'; '.join(disturbed)}.")
     return sentences
 
 
@@ -76,7 +76,7 @@ def reference_notes(read: Entry) -> list[str]:
     sentences = [why if why.endswith(".") else f"{why}." for why in facts.why_not]
     if facts.executor:
         sentences.append(
-            f"Outputs are compared with those of the source by {facts.executor}, on {', '.join(facts.kinds)}: that "
+            f"Outputs are compared with the source in {facts.executor}, on {', '.join(facts.kinds)}: that "
             f"took {facts.seconds:.1f} s."
         )
     else:
@@ -85,7 +85,7 @@ def reference_notes(read: Entry) -> list[str]:
         )
     if facts.unstable:
         sentences.append(
-            f"What is right cannot be told of {', '.join(facts.unstable)} on generated inputs: by {facts.executor} as "
+            f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: by {facts.executor} as "
             "well, a change of the inputs by one part in 100,000 changes it by more than 10 %. Give inputs that tell "
             "more with --input."
         )
@@ -100,9 +100,12 @@ def reference_notes(read: Entry) -> list[str]:
 
 def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return sentences on stages that were asked for METIS where pymetis is not installed."""
-    others = {"coarsen": "coarsen.heavy_edge took its place", "group": "an order of the operations was divided instead"}
+    others = {
+        "coarsen": "coarsen.heavy_edge was used instead",
+        "group": "the operations were partitioned along an order instead",
+    }
     return [
-        f"{stage}.metis was asked for, but pymetis is not installed: {instead}."
+        f"pymetis, which {stage}.metis needs, is not installed: {instead}."
         for stage, instead in others.items()
         if stage in outcomes
         and "pymetis" in outcomes[stage].task.version

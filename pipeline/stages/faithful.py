@@ -171,10 +171,10 @@ def _mend(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder)
             return
     late = source.deadline.passed
     where = f"; the first operation that departs is {located[0]}" if located else ""
-    tried = "There was no time to try all that may help." if late else "What usually helps does not."
+    tried = "The budget ended before all workarounds were tried." if late else "The known workarounds do not help."
     raise OutputMismatchError(
-        f"{source.path} computes something else once it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
-        f"Give a larger --budget. {REMEDY}" if late else REMEDY,
+        f"The outputs of {source.path} change when it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
+        f"Raise --budget. {REMEDY}" if late else REMEDY,
     )
 
 
@@ -196,7 +196,7 @@ def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
         actual = {name: array for name, array in ours[kind].items() if name in expected}  # one may be exposed beside
         each = differences(actual, expected, channels, kind=kind)
         if isinstance(each, MeasurementFailed):
-            raise OutputMismatchError(f"Once it is read, the model has other outputs: {each.message}.", REMEDY)
+            raise OutputMismatchError(f"The outputs of the model change when it is read: {each.message}.", REMEDY)
         # Zeros make ties, of which indices and rows tell nothing.
         judged = [one for one in each if kind != ZEROS or one.kind == "values"]
         found += [Departure(kind, one) for one in judged if _distance(one) > allowed[kind][one.name]]

@@ -257,8 +257,8 @@ def _check_time(work: StepContext) -> None:
     """
     if work.deadline.passed:
         raise UsageError(
-            f"The budget was used up before `{work.task.stage}` began.",
-            "Run the same command again: the stages before it are done. A larger --budget does all at once.",
+            f"The budget ended before `{work.task.stage}` started.",
+            "Run the same command again (finished stages are kept), or raise --budget.",
         )
 
 
@@ -454,7 +454,7 @@ def _devices(work: StepContext) -> tuple[DeviceSpec, ...]:
     """Return the devices to profile; what nobody asked for is raised to f32 where the model needs it."""
     devices = tuple(DeviceSpec(**d) for d in work.task.params["devices"])
     if not devices:
-        raise DeviceError("The run has no devices.", "Give --devices.")
+        raise DeviceError("No devices are given.", "Give --devices.")
     if "precisions" not in work.inputs:
         return devices
     from runtime.machines.devices import discover

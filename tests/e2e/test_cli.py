@@ -393,7 +393,7 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
     assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
-    assert result["verdict"].endswith("Accuracy was judged on generated inputs; give --input.")
+    assert result["verdict"].endswith("Accuracy was checked on generated inputs; pass your own with --input.")
     best = next(c for c in result["candidates"] if c["name"] == result["best"])
     assert best["accuracy"]["why_not"] == ""
     assert best["difference"] <= best["accuracy"]["limits"]["output"]
@@ -406,7 +406,7 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
 @pytest.mark.parametrize(
     ("options_given", "verdict", "placed", "note"),
     [
-        ([], "Assumed sizes: --shape 'x=128x20'; give your own so. ", "[128,20]", "(usual)"),
+        ([], "Assumed sizes: --shape 'x=128x20'; pass your own that way. ", "[128,20]", "(usual)"),
         (["--shape-range", "x=8|64*3x20"], "N", "[8..64,20]", "x=8x20 (25 %), x=64x20 (75 %)"),
     ],
 )

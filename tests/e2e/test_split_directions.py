@@ -48,4 +48,4 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
 
 
 def test_a_model_without_such_operations_says_that_nothing_was_split() -> None:
-    assert notes_of([]) == ["The model has no operation that was to be split into parts."]
+    assert notes_of([]) == ["The model has no operation to split."]

@@ -168,7 +168,7 @@ def test_every_baseline_has_a_first_start_before_the_time_is_spent_on_settings()
     found = compete(truth, DEFAULT, *many, DEVICE, seconds=14.0)
     assert truth.count("half", "screening") >= 1
     assert truth.count("v0", "screening") == 1
-    assert found.entries["v8"].left == "not tried for want of time"
+    assert found.entries["v8"].left == "not tried within the budget"
 
 
 def test_a_gain_over_the_control_is_none_where_the_default_is_as_fast() -> None:
@@ -318,7 +318,7 @@ def test_of_settings_and_a_split_that_noise_cannot_tell_apart_settings_have_the_
     truth = Truth({"default": 1.0, "split": 0.495, "fast": 0.5}, sd=0.0, cost_s=1.0)
     found = compete(truth, DEFAULT, split, variant("fast"), seconds=16.0)
     assert truth.count("fast", "final")
-    assert found.entries["split"].left == "no time to compare it"
+    assert found.entries["split"].left == "not compared within the budget"
 
 
 def test_it_is_told_at_once_how_long_comparing_all_would_take() -> None:
@@ -394,7 +394,7 @@ def test_where_nothing_that_is_searched_fits_the_control_and_the_default_have_th
     truth = Truth({"default": 1.0, "a": 1.0}, sd=0.0, cost_s=1.0)
     found = compete(truth, DEFAULT, variant("a"), seconds=9.0)
     assert truth.count("a", "final") == 0
-    assert found.entries["a"].left == "no time to compare it"
+    assert found.entries["a"].left == "not compared within the budget"
     assert truth.count(TWIN, "final") == Rules().least_starts
     assert found.judgement is not None
     assert (found.judgement.ratios, found.missing_s > 0) == ({}, True)
@@ -417,7 +417,7 @@ def test_variants_without_time_for_them_are_told() -> None:
     many = [variant(f"v{i}") for i in range(20)]
     truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, cost_s=1.0)
     found = compete(truth, DEFAULT, *many, seconds=10.0)
-    assert found.entries["v19"].left == "not tried for want of time"
+    assert found.entries["v19"].left == "not tried within the budget"
     assert found.entries["v0"].screened
 
 

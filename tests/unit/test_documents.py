@@ -185,10 +185,10 @@ def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> Non
         (changed(FULL, "edges", 0, "from", to="q"), "the edge 'q' -> 'y' names 'q', which is no operation"),
         (changed(FULL, "edges", 0, "from", to=["q"]), r"from of edge 1 is \['q'\], but must be text"),
         (changed(FULL, "edges", 0, "bytes", to=-3), "bytes of edge w -> y is -3"),
-        (changed(FULL, "edges", 1, to={"from": "w", "to": "y"}), "the edge w -> y is there twice"),
+        (changed(FULL, "edges", 1, to={"from": "w", "to": "y"}), "the edge w -> y is listed twice"),
         (
             changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}] * 2),
-            "the edge w -> y of output 1 is there twice",
+            "the edge w -> y of output 1 is listed twice",
         ),
         (
             changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}, {"from": "w", "to": "x"}]),

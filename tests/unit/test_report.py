@@ -202,8 +202,8 @@ def test_what_had_no_turn_and_what_stands_for_noise_are_told_as_such(folder: Pat
     more = [{**default, "name": TWIN}, {**refused, "name": "late", "failed": None}]
     write(folder / "result.json", document | {"candidates": [split, default, refused, *more]})
     text = page(folder).text
-    assert "beside CPU default. 1 other had no turn before the budget ended." in text
-    assert "the baseline once more: what differs is noise" in text
+    assert "beside CPU default. 1 other not tried within the budget." in text
+    assert "the baseline again, to measure noise" in text
 
 
 def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
@@ -213,8 +213,8 @@ def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
         document | {"best": "CPU default", "speedup_over_best_single": {"ratio": 1, "low": 1, "high": 1}},
     )
     text = page(folder).text
-    assert "Not at all: the best baseline of one device is the answer." in text
-    assert "The answer is the best baseline itself, so nothing changes" in text
+    assert "No gain: the best single-device baseline is the answer." in text
+    assert "The answer is the best baseline: nothing changes" in text
     assert "Leave the model on CPU default" in text
 
 

@@ -360,12 +360,13 @@ def test_a_verdict_begins_with_the_sizes_that_nobody_gave():
         for name, given in (("a", False), ("b", True), ("c", False), ("d", False), ("e", False))
     ]
     assert assumption_of(rows[1:2]) == ""
-    assert assumption_of(rows[:2]) == "Assumed sizes: --shape 'a=1x4'; give your own so. "
+    assert assumption_of(rows[:2]) == "Assumed sizes: --shape 'a=1x4'; pass your own that way. "
     assert assumption_of(rows) == (
-        "Assumed sizes: --shape 'a=1x4' --shape 'c=1x4' --shape 'd=1x4' and 1 more of the notes; give your own so. "
+        "Assumed sizes: --shape 'a=1x4' --shape 'c=1x4' --shape 'd=1x4' and 1 more of the notes; "
+        "pass your own that way. "
     )
     assert assumption_of([], open_size=8) == (
-        "Assumed sizes: open dimensions measured with --set measure.dynamic_size=8; give your own so. "
+        "Assumed sizes: open dimensions measured with --set measure.dynamic_size=8; pass your own that way. "
     )
 
 

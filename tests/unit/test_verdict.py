@@ -62,7 +62,7 @@ def test_where_the_default_is_the_best_baseline_its_gain_is_told_once() -> None:
     found = contest(["fast"], {"fast": ratio(2.0)}, default="half", over_default={"fast": ratio(2.0)})
     text = decide([FAST, HALF], found, FREE).text
     assert "as the best baseline, half" in text
-    assert "the plug-in's default" not in text
+    assert "the plug-in defaults" not in text
 
 
 def test_a_disturbed_machine_cannot_decide() -> None:
@@ -157,7 +157,7 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     unsure = replace(fast, times_as_fast=0.8)
     exact, _ = decide([low, unsure], contest([], {}, control="low"), FREE).notes
     assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
-    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "Nothing that was tried is exact."
+    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "No candidate is exact."
 
 
 def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> None:
@@ -183,7 +183,7 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
         "Comparing outputs took 0.8 s while candidates were measured."
     )
     assert checks_text(contest([], {})) == ""
-    assert judged_on(low, given=False) == "Accuracy was judged on generated inputs; give --input."
+    assert judged_on(low, given=False) == "Accuracy was checked on generated inputs; pass your own with --input."
     assert judged_on(low, given=True) == judged_on(candidate("unknown"), given=False) == ""
 
 

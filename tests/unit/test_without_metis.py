@@ -127,7 +127,7 @@ def test_the_result_says_who_took_its_place(use: tuple[str, ...], said: bool, tm
     outcome = Outcome(task, Entry(tmp_path, "", {}, {}, {}), ran=True, why="", seconds=0.0)
     notes = partition_notes({"coarsen": outcome})
     assert notes == (
-        ["coarsen.metis was asked for, but pymetis is not installed: coarsen.heavy_edge took its place."]
+        ["coarsen.metis was asked for, but pymetis is not installed: coarsen.heavy_edge was used instead."]
         if said
         else []
     )

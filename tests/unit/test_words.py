@@ -102,7 +102,7 @@ def test_a_hybrid_search_tells_what_was_tried_measured_and_found() -> None:
 def test_a_search_that_could_not_be_calibrated_says_why() -> None:
     text = search_text(search(used=0, refused="crashed: gone", measurements=1, rounds=[], found_by="single"))
     assert "1 of its own was measured. The best, a single device, took" in text
-    assert text.endswith("The simulator could not be corrected by measurements: crashed: gone.")
+    assert text.endswith("The simulator could not be calibrated to measurements: crashed: gone.")
 
 
 def test_a_simulated_search_tells_its_bound() -> None:
@@ -148,7 +148,7 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
 def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
     rows = [CandidateRecord(name=name, same_as=same, **KNOWN) for name, same in (("a", ""), ("b", "a"), ("c", "a"))]
     assert alike_text(rows[:1]) == ""
-    assert alike_text(rows) == "The plug-in runs these as it runs what stands in brackets: b (a), c (a)."
+    assert alike_text(rows) == "Duplicates, which the plug-in runs as the candidate in brackets: b (a), c (a)."
 
 
 def test_slow_starts_are_told_with_what_avoids_them() -> None:

@@ -16,7 +16,7 @@ from pipeline.shared.measured_sizes import ARRAYS, MeasuredSize, save_sizes
 from pipeline.shared.model_inputs import GIVEN, input_name, make_inputs
 from pipeline.shared.runtime_words import in_words
 
-REMEDY = "Give sizes with which the model runs after --shape-range."
+REMEDY = "Pass --shape-range with sizes that the model supports."
 
 
 def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Tries) -> None:
@@ -44,7 +44,7 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
             fault = refusal_of(model, arrays)
             tries.end(str(size), fault)
         if fault:
-            raise UsageError(f"The model does not run with {size}: it fails: {fault}.", REMEDY)
+            raise UsageError(f"The model does not run with {size}: {fault}.", REMEDY)
         np.savez(folder / size.arrays, **arrays)  # type: ignore[arg-type]  # names are the users'
         sizes.append(size)
     heaviest = max(sizes, key=lambda size: size.weight)
