@@ -55,17 +55,17 @@ def devices(as_json: bool, debug: bool) -> None:
 
 
 @click.command()
-@click.argument("kind")
+@click.argument("kind", required=False)
 @debug_option
-def schema(kind: str, debug: bool) -> None:
-    """Print the JSON schema of a document.
+def schema(kind: str | None, debug: bool) -> None:
+    """Print the JSON schema of a document; without KIND, list the kinds."""
+    from pipeline.result.schemas import TYPES, schema_of
 
-    KIND is result, placement, manifest, split, where, where-outputs, compare, calibration, search, simulate, bound,
-    graph, topology or costs.
-    """
-    from pipeline.result.schemas import schema_of
-
-    console.print_json(schema_of(kind))
+    if kind is not None:
+        console.print_json(schema_of(kind))
+        return
+    for name in sorted(TYPES):
+        console.show(name)
 
 
 @click.group()
@@ -131,7 +131,7 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
 def explain(what: str, as_json: bool, debug: bool) -> None:
     """Describe an implementation or stage and its parameters.
 
-    WHAT is STAGE.NAME, such as coarsen.metis, or STAGE.
+    WHAT is STAGE.NAME, such as coarsen.metis, NAME, or STAGE. A NAME of several stages lists them.
     """
     from dataclasses import fields
 
@@ -140,6 +140,18 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     from pipeline.settings.config import SECTIONS
 
     stage, _, name = what.partition(".")
+    if not name and stage not in SECTIONS:
+        having = [s for s in registry.STAGES if what in registry.table(s)]
+        if len(having) > 1:
+            every = {f"{s}.{what}": registry.implementation(s, what).__doc__ or "" for s in having}
+            if as_json:
+                console.print_json([{"name": n, "text": text} for n, text in every.items()])
+                return
+            for n, text in every.items():
+                console.show(f"{n}: {text.strip().partition(chr(10))[0]}")
+            return
+        if having:
+            stage, name, what = having[0], what, f"{having[0]}.{what}"
     if name:
         cls = registry.implementation(stage, name)
         parameters = registry.parameters(cls)
@@ -147,7 +159,9 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
         cls = SECTIONS[stage]
         parameters = registry.parameters(cls)
     else:
-        names = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+        tables = {s: registry.table(s) for s in registry.STAGES}
+        names = [*SECTIONS, *(n for table in tables.values() for n in table)]
+        names += [f"{s}.{n}" for s, table in tables.items() for n in table]
         raise UnknownNameError("part", what, names, "`placewright list STAGE`")
     rows: list[dict[str, Any]] = [
         # Learners are built by the placer that uses them: their parameters are no keys.

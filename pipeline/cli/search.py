@@ -23,7 +23,7 @@ from pipeline.cli.options import (
     shape_option,
     store_option,
 )
-from pipeline.core.figures import bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -306,10 +306,10 @@ def _of_search(document: SearchDocument) -> list[str]:
     value_s, bound_s = document["value_s"], document["lower_bound_s"]
     standing = "no lower bound known"
     if document["proven"]:
-        standing = f"proven optimal ({document['bound_by']})"
+        standing = f"proven optimal ({bound_text(document['bound_by'])})"
     elif bound_s > 0:
         gap = gap_text(document["gap"])
-        standing = f"lower bound {_ms(bound_s)} ({document['bound_by']}); gap at most {gap}"
+        standing = f"lower bound {_ms(bound_s)} ({bound_text(document['bound_by'])}); gap at most {gap}"
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
@@ -328,7 +328,7 @@ def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
 
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
-    fits = "" if over == 0 else f"; infeasible: {bytes_text(over, 6)} over the memory limits"
+    fits = "" if over == 0 else f"; infeasible: {bytes_text(over)} over the memory limits"
     lines = [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
     if document["official"] is not None:
         lines.append("; ".join(document["official"]["faults"]) or "the official result is confirmed")
@@ -338,7 +338,7 @@ def _of_simulation(document: SimulateRecord) -> list[str]:
 def _of_bound(document: BoundRecord) -> list[str]:
     if document["lower_bound_s"] <= 0:
         return ["no lower bound found"]
-    return [f"lower bound {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
+    return [f"lower bound {_ms(document['lower_bound_s'])} ({bound_text(document['bound_by'])})"]
 
 
 def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
@@ -358,7 +358,7 @@ def _device_table(document: SearchDocument | SimulateRecord) -> None:
         for name, busy_s in document["busy_s"].items()
     ]
     console.table("", ["device", "busy ms", "utilization", "peak memory"], rows)
-    console.show(f"{bytes_text(document['cut_bytes'], 6)} sent between devices")
+    console.show(f"{bytes_text(document['cut_bytes'])} sent between devices")
 
 
 def _ms(seconds: float) -> str:

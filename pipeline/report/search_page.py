@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from pipeline.core.figures import bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -80,7 +80,7 @@ def _verdict(answer: Answer) -> str:
     if not _is_search(answer):
         return takes
     if answer["proven"]:
-        return f"{takes} Proven optimal in the simulator ({answer['bound_by']})."
+        return f"{takes} Proven optimal in the simulator ({bound_text(answer['bound_by'])})."
     bound_s = answer["lower_bound_s"]
     if bound_s <= 0:
         return f"{takes} No lower bound known."

@@ -200,7 +200,7 @@ def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest
     jobs.write_text('[[jobs]]\nmodels = ["zoo:resnet-50"]\n', encoding="utf-8")
     assert run(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
     _, _, table = capsys.readouterr().out.partition(" job ")
-    assert "There is no network named 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
+    assert "Unknown model 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
 
 
 def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_process: list[str], rows: Rows) -> None:

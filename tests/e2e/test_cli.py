@@ -391,7 +391,7 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     monkeypatch.setattr("runtime.measuring.profile.precisions.check_fits", lambda *_, **more: None)
     assert run(["measure", *where]) == 0
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
-    assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
+    assert f"No time was left to compare candidates with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
     assert result["verdict"].endswith("Accuracy was checked on generated inputs; pass your own with --input.")
     best = next(c for c in result["candidates"] if c["name"] == result["best"])

@@ -168,7 +168,7 @@ def test_auto_that_takes_another_device_than_when_it_was_measured_ends_with_6(
         assert run(["where", "--run", str(auto), "--json"]) == code
         out, err = capsys.readouterr()
         assert json.loads(out)["executed_on"] == ["A"]  # what it says is printed in any case
-    assert "asked for on B ran on A: " in err
+    assert "placed on B ran on A: " in err
     assert "Traceback" not in err
 
 

@@ -80,7 +80,7 @@ CASES = {
     "compare": Case(lambda _, tmp: [measured(tmp / "a", STEADY), measured(tmp / "b", STEADY)], "starts"),
     "report": Case(lambda warm, tmp: [warm.run, "--out", tmp / "page.html"], "page.html"),
     "train": Case(lambda _, tmp: ["--out", tmp / "out"], "neural_list.safetensors"),
-    "devices": Case(lambda *_: [], "What tune uses"),
+    "devices": Case(lambda *_: [], "Devices that tune uses"),
     "zoo list": Case(lambda *_: [], "resnet50"),
     "zoo export": Case(lambda _, tmp: ["two-towers", "--out", tmp / "towers.xml"], "towers.bin"),
     "list": Case(lambda *_: ["coarsen"], "heavy_edge"),

@@ -62,7 +62,7 @@ def test_a_device_that_was_disturbed_is_back_in_the_next_run(tune: Ran) -> None:
     with pytest.MonkeyPatch.context() as patch:
         leaving_out(patch, "out_of_memory", "std::bad_alloc")
         document = tune()
-    reason = "memory ran out when it was to compile the model (std::bad_alloc)"
+    reason = "it ran out of memory when it tried to compile the model (std::bad_alloc)"
     assert document["notes"][-2:] == [
         f"B is left out: {reason}.",
         f"Measurements were disturbed; the next run repeats them: B: {reason}.",

@@ -439,7 +439,7 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
     ("arguments", "code", "cause", "fix"),
     [
         (["--topology", "equl:4"], 2, "no topology file or preset named 'equl:4'", "equal:4"),
-        (["--topology", "equal"], 2, "'equal' is not of the form", "equal:4"),
+        (["--topology", "equal"], 2, "equal:N needs N >= 1, got none", "equal:4"),
         (["--topology", "none.toml"], 2, "none.toml cannot be read", "preset"),
         (["--evaluator", "listshed"], 2, "'listshed'", "listsched"),
         (["--evaluator", "hetero"], 2, "hetero is not a simulator", "listsched"),
@@ -448,7 +448,7 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
         (["--level", "T9"], 2, "'T9'", "T2"),
         (["--mode", "orders"], 2, "'orders'", "--help"),
         (["--placer", "gredy"], 2, "'gredy'", "greedy"),
-        (["--budget", "soon"], 2, "is not a time", "120s"),
+        (["--budget", "soon"], 2, "is not a duration", "120s"),
         (["--evaluations", "0"], 2, "'--evaluations'", "--help"),
         (["--set", "place.greedy.pass=1"], 2, "'place.greedy.pass'", "place.greedy.passes"),
         (["--set", "place.use=greedy"], 2, "does not use place.use", "place.NAME.KEY"),

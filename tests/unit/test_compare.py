@@ -132,7 +132,7 @@ def test_runs_of_different_objectives_are_never_compared(tmp_path: Path) -> None
 
 
 def test_a_folder_without_a_result_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="b holds no result"):
+    with pytest.raises(StoreError, match="b has no result"):
         compare(measured(tmp_path / "a", STEADY.tolist()), tmp_path / "b", least=0.02)
 
 

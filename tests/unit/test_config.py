@@ -140,7 +140,7 @@ def test_an_unknown_key_of_the_environment_is_an_error(monkeypatch: pytest.Monke
 def test_a_single_fault_keeps_its_own_remedy() -> None:
     with pytest.raises(UsageError) as raised:
         Settings().updated({"budget": "soon"}, "the options")
-    assert raised.value.cause == "In the options: The budget 'soon' is not a time."
+    assert raised.value.cause == "In the options: The budget 'soon' is not a duration."
     assert raised.value.remedy == "Write for example 120s or 2m."
 
 

@@ -381,7 +381,7 @@ def test_the_olive_workflow_refers_to_what_it_holds_and_lies_beside(tmp_path: Pa
 @pytest.mark.parametrize("target", PLAIN)
 def test_a_split_is_refused_where_it_cannot_be_expressed_and_nothing_is_written(target: str, tmp_path: Path) -> None:
     run = split_run(tmp_path)
-    with pytest.raises(UsageError, match=f"over A, B, which {target} cannot express.*python and cpp can") as caught:
+    with pytest.raises(UsageError, match=f"over A, B, which {target} cannot express.*target python or cpp") as caught:
         emit(run, target, tmp_path / "out")
     assert caught.value.exit_code == 2
     assert not (tmp_path / "out").exists()
@@ -412,7 +412,7 @@ def test_a_folder_without_a_finished_run_says_what_it_lacks(tmp_path: Path) -> N
         with pytest.raises(StoreError, match="damaged"):
             Deployment.load(run)
     (run / "placement.json").unlink()
-    with pytest.raises(StoreError, match=r"not finished: it has come to read\. placewright measure --run"):
+    with pytest.raises(StoreError, match=r"not finished: its last stage is read\. placewright measure --run"):
         Deployment.load(run)
 
 

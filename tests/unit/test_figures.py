@@ -55,7 +55,7 @@ def test_the_gap_is_one_number_on_the_terminal_on_the_page_and_in_json(
     assert document["gap"] == 1 - document["lower_bound_s"] / document["value_s"] > 0.01
     said = gap_text(document["gap"])
     assert f"gap {said}" in terminal
-    assert f"the gap is {said}" in page
+    assert f"gap at most {said}" in page
     assert f"gap {said}" in page  # among the provenance
     assert "above the optimum" not in terminal + page
     progress = Progress(1, None, document["value_s"], bound_s=document["lower_bound_s"])

@@ -163,7 +163,7 @@ def test_a_device_that_dies_of_the_only_sizes_is_told_from_a_damaged_file(
     dies_of("x [1, 3, 4]", tmp_path, monkeypatch)
     error = refusal(tmp_path / "model.xml", out)
     assert "with x [1,3,4] it fails: the process that ran it was killed by SIGSEGV" in error.cause
-    assert "Give the sizes it was made for" in error.remedy
+    assert "Pass the sizes it was made for" in error.remedy
 
 
 def test_a_device_that_dies_after_the_trial_is_told_from_a_damaged_file() -> None:

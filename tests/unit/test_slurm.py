@@ -39,7 +39,7 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
         (HOST + "workers = true", "`workers` of", "workers = 4"),
         (HOST + 'parameters = "x"', "`parameters` of", "timeout_min"),
         ("host = 3", "`host` of", 'host = "10.0.0.1"'),
-        (HOST + 'wait = "soon"', "'soon' is not a time", "10m"),
+        (HOST + 'wait = "soon"', "'soon' is not a duration", "10m"),
         ("[", "is not valid TOML", "Correct"),
     ],
 )

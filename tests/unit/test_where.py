@@ -118,7 +118,7 @@ def test_an_operation_that_ran_elsewhere_than_asked_for_is_a_fallback() -> None:
         answer(nodes, operations, assigned=wanted.affinity, executed_on=["CPU_A", "CPU_B"]), wanted, model="m"
     )
     assert by_name(found)["b"].why == "asked for on B"
-    with pytest.raises(FallbackError, match=r"1 operation\(s\) asked for on B ran on A: b\.") as caught:
+    with pytest.raises(FallbackError, match=r"1 operation\(s\) placed on B ran on A: b\.") as caught:
         refuse_fallback(found)
     assert caught.value.exit_code == 6
 

@@ -285,11 +285,14 @@ def record(**changes: Any) -> WhereOutputsRecord:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "No output departs. 1 operation(s) do with others exposed beside, and none does with its result alone"),
-        ({"certain": False}, "and the time was up for more"),
+        (
+            {},
+            "No output differs. 1 operation(s) differ when further results are exposed, but none with only its own result",
+        ),
+        ({"certain": False}, "and the time limit was reached"),
         (
             {"first": "a"},
-            "No output departs. The first operation that does is a (Add, on CPU in f32): 50 % of its entries",
+            "No output differs. The first operation that differs is a (Add, on CPU in f32): 50 % of its entries",
         ),
         ({"operations": []}, "No operation departs: the results of 3 operation(s) of CPU are those of B within 0.1 %."),
         ({"operations": [], "compared": 0}, "No operation departs, as far as was compared"),
@@ -312,9 +315,9 @@ def test_what_is_infinitely_far_is_the_worst() -> None:
     ("options", "code", "said"),
     [
         (["--outputs", "--against", "GPU.7"], 4, "no device GPU.7"),
-        (["--outputs", "--device", "CPU{INFERENCE_PRECISION_HINT=f99}"], 2, "cannot be set to"),
-        (["--against", "CPU"], 2, "--against says nothing without --outputs"),
-        (["--outputs", "--budget", "soon"], 2, "not a time"),
+        (["--outputs", "--device", "CPU{INFERENCE_PRECISION_HINT=f99}"], 2, "does not accept"),
+        (["--against", "CPU"], 2, "--against needs --outputs"),
+        (["--outputs", "--budget", "soon"], 2, "not a duration"),
     ],
 )
 def test_mistakes_are_answered_in_two_lines(
