@@ -71,7 +71,7 @@ Effort = TypeVar("Effort", "BenchEffort", "LeagueEffort")
 @click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
-    """Compare methods at equal budget, as the literature does.
+    """Compare placement methods at equal budget.
 
     Graphs, devices and latencies are those of the literature.
 

@@ -93,7 +93,7 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
 def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool) -> None:
     """Explain whether STAGE of a run would run now.
 
-    And what its key is made of.
+    Prints the parts of its key as well.
     """
     from pipeline import api
     from pipeline.core.errors import UnknownNameError

@@ -56,9 +56,9 @@ PATH = click.Path(path_type=Path)
 def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: str, **options: Any) -> None:
     """Fit the simulators to measured placements of MODEL.
 
-    Writes the tables with which `placewright search --costs --topology --evaluator sequential` predicts what HETERO
-    takes, or with --runtime dataflow those with which `--evaluator listsched` predicts what segments take that run
-    concurrently; and how far off they are on placements that were held out.
+    Writes costs.csv and topology.toml, with which `placewright search --costs --topology --evaluator sequential`
+    predicts the latency of HETERO, or with --runtime dataflow `--evaluator listsched` that of concurrent segments; and
+    the prediction error on held-out placements.
     """
     from pipeline import api
     from pipeline.deploy.calibrate import Sampling

@@ -42,7 +42,7 @@ SLOWEST = 20  # operations that `where` shows, by time or, of those that depart,
 def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
     """Write the answer of RUN for another tool.
 
-    RUN is a finished run; it is its best candidate that they run.
+    RUN is the directory of a finished run.
 
     \b
     placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
@@ -53,8 +53,8 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     placewright emit run/ --to olive           an Olive workflow
     placewright emit run/ --to onnxruntime     the ONNX file with a device on every node, and its session option
 
-    A placement over several devices can be written as a program, python or cpp, in segments, ovms-dag, or for
-    onnxruntime: OpenVINO forgets affinities when it saves a model, so that a tool that takes a model and a device
+    A placement over several devices needs python, cpp, ovms-dag (segments) or onnxruntime: OpenVINO drops affinities
+    when it saves a model, so that a tool that takes a model and a device
     string cannot have them.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy.emit import emit as write
@@ -77,15 +77,15 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
 def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, debug: bool) -> None:
     """Check whether the answer of RUN_B is slower than that of RUN_A.
 
-    Exit code 7 if it is. The best of a run is its best candidate.
+    Exit code 7 if it is.
 
     \b
-    placewright compare before/ after/               for CI: 0 same, faster, or not to be told; 7 slower
-    placewright compare before/ after/ --least 5%    only what is slower by more than 5 % counts
-    placewright compare laptop/ server/ --across     another machine; its samples say nothing of the first
+    placewright compare before/ after/               for CI: 7 if slower, 0 if not slower or undecided
+    placewright compare before/ after/ --least 5%    allow a slow-down of 5 %
+    placewright compare laptop/ server/ --across     runs of different machines
 
-    Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
-    that the interval is wider than those within a run; it needs 3 starts in each.
+    Slower means that the whole interval of the ratio lies above 1 and --least. Starts of two runs are unpaired, so the
+    interval is wider than within a run; both runs need 3 starts.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy import compare as comparing
     from pipeline.settings.config import parse_share
@@ -141,17 +141,17 @@ def where(
 ) -> None:
     """Show where operations run, or where results go wrong.
 
-    Exit code 6 on a silent fallback; with --outputs, if an output of the model departs.
+    Exit code 6 on a silent fallback; with --outputs, if an output differs from the reference.
 
     \b
     placewright where model.xml                          on the CPU
-    placewright where model.onnx --device AUTO:GPU,CPU   6 if AUTO takes the CPU
-    placewright where model.xml --device HETERO:NPU,CPU  what the NPU refuses, and what that costs
+    placewright where model.onnx --device AUTO:GPU,CPU   exit code 6 if AUTO uses the CPU
+    placewright where model.xml --device HETERO:NPU,CPU  operations that the NPU refuses, and their time
     placewright where --run run/                         the placed model of a finished run, as placed
-    placewright where model.onnx --outputs               the first operation that departs from ONNX Runtime
+    placewright where model.onnx --outputs               the first operation that differs from ONNX Runtime
     placewright where model.xml --device GPU --outputs --against 'CPU{INFERENCE_PRECISION_HINT=f32}'
 
-    The figures are the device's own counters, and the names those of the model once constants are folded.
+    Times are the performance counters of the device; names are those of the model after constant folding.
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
     from pipeline.api import model_path

@@ -30,9 +30,9 @@ def batch(
 ) -> None:
     """Run all jobs of the TOML file JOBS.
 
-    What is in the store already is not done again.
+    Stages whose results are in the store are skipped.
 
-    Exit code 5 if a job failed, 3 if all that failed have a model that cannot be read; causes stand in their rows.
+    Exit code 5 if a job failed, 3 if every failed job has an unreadable model; the table states each cause.
     """
     from pipeline.fleet.batch import WORKER, run_batch
     from pipeline.fleet.jobs import read_jobs

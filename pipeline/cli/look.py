@@ -216,7 +216,7 @@ def _processors_text(usable: UsableProcessors) -> str:
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     """Check this machine and what disturbs measurements on it.
 
-    Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
+    Checks packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
     from pipeline.result.result import versions
     from pipeline.system.process import cpu_count

@@ -14,7 +14,7 @@ from pipeline.cli.options import debug_option
 def prepare(*, quiet: bool, debug: bool) -> None:
     """Compile all kernels now, so that no later search has to.
 
-    It takes two cores.     `make setup` does this. What is compiled already is only loaded.
+    It uses two cores. `make setup` runs it. Kernels that are compiled already are only loaded.
     """
     from pipeline.placing.prepare import prepare as compile_all
     from pipeline.shared.compiled import cache_root

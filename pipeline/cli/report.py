@@ -29,13 +29,13 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     """Write an HTML page on a run, two runs, or a folder of runs.
 
     \b
-    placewright report run/                        run/report.html again, from the records of the run alone
+    placewright report run/                        write run/report.html again from the records of the run
     placewright report before/ after/ --out c.html two runs side by side, with intervals of their ratios
     placewright report runs/                       runs/index.html: all runs, batches and benchmarks there
-    placewright report run/ --measure              with the timeline of an answer that runs in segments, as it really is
+    placewright report run/ --measure              add the measured timeline of an answer that runs in segments
     placewright report run/ --csv ops.csv --model-explorer overlay.json --trace timeline.json.gz
 
-    A page is one file that loads nothing and opens without a network.
+    A page is one self-contained file.
     """  # noqa: D301  click wants the real backspace character
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs are too many to compare.", "Name one or two, or a folder for an index.")

@@ -119,9 +119,9 @@ def scenario_options(command: Command) -> Command:
 @trace_option
 @report_option
 def search(**options: Any) -> None:
-    """Find where operations of GRAPH should run, without hardware.
+    """Search a placement of GRAPH in a simulator, without hardware.
 
-    GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
+    GRAPH is a JSON file, a model, or zoo:NAME. The answer states a lower bound and the gap to it.
     """
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve

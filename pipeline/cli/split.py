@@ -45,7 +45,7 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     placewright split model.xml --placement run/placement.json --out split/
     placewright split zoo:bert_base --placement mine.json --devices 'A=CPU{INFERENCE_NUM_THREADS=1},GPU' --out split/
 
-    The folder runs with openvino and numpy alone: `import placed; placed.load("split/")` in it, or
+    The folder needs openvino and numpy only: `import placed; placed.load("split/")` in it, or
     `pipeline.load("split/")`; docs/executor.md says how.
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.sizes.shapes import InputShapes

@@ -113,7 +113,7 @@ def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure:
 def measure(folder: Path, remeasure: bool, **options: Any) -> None:
     """Measure candidates and baselines, and write the result.
 
-    Candidates are placements and settings; all are measured against one another.
+    Candidates are placements and device properties; all are measured against one another.
     """
     extra = objective_settings(options)
     _advance(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)

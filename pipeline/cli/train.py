@@ -44,8 +44,8 @@ def train(**options: Any) -> None:
 
     It learns by the cross-entropy method.
 
-    With --after it learns what a schedule made before counts for the next one; all other weights stay. With --members
-    as well it draws policies around those weights, and keeps those that complement one another.
+    With --after it learns the weight of the previous schedule and keeps all other weights. With --members it also draws
+    policies around those weights, and keeps complementary ones.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
     """
     from pipeline.offline.train import WEIGHTS, complement

@@ -61,7 +61,7 @@ class PlaceSettings:
     """Which placers run, and how much each may spend."""
 
     use: tuple[str, ...] = param(
-        ("portfolio", "hsdag"), "placers, of equal shares of time; of these two the one that learns needs --budget 90s"
+        ("portfolio", "hsdag"), "placers, with equal shares of time; of these two, the learning one needs --budget 90s"
     )
     reward: Literal["simulated", "measured", "hybrid"] = param(
         "hybrid",

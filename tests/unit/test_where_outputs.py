@@ -287,7 +287,7 @@ def record(**changes: Any) -> WhereOutputsRecord:
     [
         (
             {},
-            "No output differs. 1 operation(s) differ when further results are exposed, but none with only its own result",
+            "No output differs. 1 operation(s) differ when further results are exposed, but none with only its own",
         ),
         ({"certain": False}, "and the time limit was reached"),
         (
