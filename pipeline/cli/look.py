@@ -58,7 +58,7 @@ def devices(as_json: bool, debug: bool) -> None:
 @click.argument("kind", required=False)
 @debug_option
 def schema(kind: str | None, debug: bool) -> None:
-    """Print the JSON schema of a document; without KIND, list the kinds."""
+    """Print the JSON schema of a document, or list all kinds."""
     from pipeline.result.schemas import TYPES, schema_of
 
     if kind is not None:

@@ -113,6 +113,6 @@ class MeasureSettings:
         True, "use real-time scheduling if other processes disturb the turns, and it is permitted and harmless"
     )
     dynamic_size: int = param(8, "size of dynamic dimensions except the first")
-    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
+    decode_steps: int = param(8, "inferences before the state of a stateful model is reset")
     memory_bytes: int = param(0, "address space of a measuring process, in bytes; 0: no limit")
     seconds: float = param(0.0, "stop after this many seconds; 0: a share of the budget")

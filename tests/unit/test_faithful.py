@@ -210,7 +210,9 @@ def test_what_outputs_are_compared_with_and_what_was_done_is_told(tmp_path: Path
     compared, mended = reference_notes(Artifact(tmp_path / "out"))  # type: ignore[arg-type]  # all it takes
     assert compared == "Outputs are compared with those of the source by ONNX Runtime 1, on noise: that took 0.0 s."
     assert "50 % off on the inputs 'noise'" in mended
-    assert "right with dimension 0 of ids left open: so the model was read, which takes 1.50 times as long" in mended
+    assert (
+        "read with dimension 0 of ids left open, which gives the right outputs and takes 1.50 times as long" in mended
+    )
     facts = ReferenceFacts(why_not=["It crashed"], unstable=["output_0"])
     (tmp_path / FACTS).write_text(json.dumps(asdict(facts)))
     crashed, unknown, unstable = reference_notes(Artifact(tmp_path))  # type: ignore[arg-type]

@@ -142,7 +142,7 @@ def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
         tried.reshape(shapes)
     except RuntimeError as error:
         return f"with {sizes} its shapes do not fit: {in_words(str(error))}"
-    return f"with {sizes} nothing is left of some tensor"
+    return f"with {sizes} some tensor is empty"
 
 
 def shown(shape: Sequence[int]) -> str:

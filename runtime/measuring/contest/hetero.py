@@ -53,7 +53,7 @@ class Hetero:
     metric: str = param("", "quality metric FILE.py:FUNCTION of the outputs, larger is better; replaces the tolerances")
     metric_drop: float = param(0.01, "allowed drop of the metric from the f32 reference, as a share")
     dynamic_size: int = param(8, "size of dynamic dimensions except the first")
-    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
+    decode_steps: int = param(8, "inferences before the state of a stateful model is reset")
     memory_bytes: int = param(0, "address space of a measuring process, in bytes; 0: no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
