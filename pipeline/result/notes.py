@@ -81,9 +81,9 @@ def reference_notes(read: Entry) -> list[str]:
         sentences.append("The source was not run: outputs are compared with the measured model on the CPU in f32.")
     if facts.unstable:
         sentences.append(
-            f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: in {facts.executor}, too, a "
-            "change of the inputs by one part in 100,000 changes it by more than 10 %. Pass representative inputs "
-            "with --input."
+            f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: in {facts.executor}, "
+            "too, a change of the inputs by one part in 100,000 changes it by more than 10 %. Pass representative "
+            "inputs with --input."
         )
     if facts.way:
         sentences.append(
