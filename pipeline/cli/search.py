@@ -344,10 +344,8 @@ def _of_bound(document: BoundRecord) -> list[str]:
 def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
     if figures["priority_s"] is None:
         return []
-    placement = "" if planned_s is None else f", planned {_ms(planned_s)}"
-    return [
-        f"with priorities {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}{placement}"
-    ]
+    orders = f"with priorities {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}"
+    return [orders if planned_s is None else f"{orders}, planned {_ms(planned_s)}"]
 
 
 def _device_table(document: SearchDocument | SimulateRecord) -> None:
