@@ -191,7 +191,9 @@ def _answered(answers: IO[bytes]) -> dict[str, Any] | None:
 def _died(path: Path, words: str, how: str) -> _EndedError:
     """Return the error for a process that died reading a model; words: how, and what it said at last."""
     if RUNNING in words:
-        remedy = "This is a fault of OpenVINO's CPU plug-in: pass other sizes with --shape, or use another openvino."
+        remedy = (
+            "This is a fault of OpenVINO's CPU plug-in: pass other sizes with --shape, or another openvino version."
+        )
     else:
         remedy = CHECK_FILE
     return _EndedError(f"Reading {path} failed: its process {words}.", remedy, how)

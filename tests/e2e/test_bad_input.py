@@ -182,8 +182,8 @@ def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "cause", "fix"),
     [
-        (["--devices", "TPU"], 4, "There is no device TPU", "This machine has"),
-        (["--devices", "CPU,,!"], 2, "'!' is not a device", "Write"),
+        (["--devices", "TPU"], 4, "Unknown device TPU", "This machine has"),
+        (["--devices", "CPU,,!"], 2, "'!' is not a valid device", "Write"),
         (["--devices", "CPU,CPU"], 2, "named twice: CPU", "NAME=CPU"),
         (["--devices", "A=CPU{INFERENCE_NUM_THREAD=1}"], 2, "INFERENCE_NUM_THREAD", "INFERENCE_NUM_THREADS"),
         (["--devices", "none.toml"], 2, "none.toml does not exist", ""),
@@ -382,8 +382,8 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
         (["emit", "RUN", "--to", "cpp", "--out", "MODEL/out"], 2, "cannot be written", "--out"),
         (["where"], 2, "No model and no run given", "where MODEL"),
         (["where", "MODEL", "--device", "CPPU"], 4, "no device CPPU", "This machine has CPU"),
-        (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a device", "Write CPU"),
-        (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "no device GPU", "This machine has CPU"),
+        (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a valid device", "Write CPU"),
+        (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "Unknown device GPU", "This machine has CPU"),
         (["where", "MODEL", "--device", "A=CPU{NUM_STREAM=1}"], 2, "'NUM_STREAM'", "NUM_STREAMS"),
         (["where", "MODEL", "--shape", "y=1x2"], 2, "'y=1x2'", ""),
         (["where", "nowhere.xml"], 3, "There is no file", ""),

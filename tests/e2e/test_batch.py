@@ -205,7 +205,7 @@ def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest
 
 def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
     table = rows(jobs_file(tmp_path, "chain.xml", devices=["TPU", SETS[0]]), 5)
-    assert "There is no device TPU" in table[0]["failed"]
+    assert "Unknown device TPU" in table[0]["failed"]
     assert table[1]["best"] == "A"
 
 

@@ -110,7 +110,7 @@ def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pyte
     assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
     number = r"[0-9.]+"
     said = capsys.readouterr().out
-    assert re.search(r"greedy tried \d+ placements in the simulator, and .* measured\. ", said)
+    assert re.search(r"greedy simulated \d+ placements, of which .* measured\. ", said)
     assert re.search(rf"The best, .*, (took|is predicted to take) {number} ms", said)
     assert re.search(rf"greedy 1 +{number} +[AB] \d+ %, [AB] \d+ %", said)
 

@@ -178,7 +178,7 @@ def test_what_onnx_runtime_cannot_have_is_refused(tmp_path: Path) -> None:
     source = small_onnx(tmp_path / "c.onnx")
     model, _ = read_shaped(source, InputShapes())
     twins = placed_run(tmp_path / "twins", source, halves(model), two_cpus())
-    with pytest.raises(UsageError, match="ONNX Runtime cannot tell apart"):
+    with pytest.raises(UsageError, match="ONNX Runtime cannot distinguish"):
         emit(twins, "onnxruntime")
     towers = through_file(two_towers(), tmp_path)
     with pytest.raises(UsageError, match=r"towers\.xml, which is not an ONNX file"):

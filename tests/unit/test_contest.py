@@ -214,7 +214,7 @@ def test_variants_that_the_plug_in_runs_alike_are_one_and_the_baseline_stands_fo
     alike = {"default": "2 threads", "2 threads": "2 threads", "half": "1 thread", "1 thread": "1 thread"}
     truth = Reporting({"default": 1.0, "2 threads": 0.8, "1 thread": 0.9, "half": 0.9, "fast": 0.9}, reported=alike)
     found = compete(truth, DEFAULT, variant("2 threads"), variant("1 thread"), DEVICE, variant("fast"))
-    assert found.entries["2 threads"].left == "the same as default"
+    assert found.entries["2 threads"].left == "duplicate of default"
     assert found.entries["1 thread"].same_as == "half"  # which was tried after it
     assert not truth.count("2 threads", "final") + truth.count("1 thread", "final")
     assert len(found.entries["default"].screened) >= 2

@@ -208,7 +208,7 @@ def test_what_outputs_are_compared_with_and_what_was_done_is_told(tmp_path: Path
     runtime = Runtime(lambda way, shapes: "?" in shapes.given[0])
     runtime.facts(tmp_path / "out")
     compared, mended = reference_notes(Artifact(tmp_path / "out"))  # type: ignore[arg-type]  # all it takes
-    assert compared == "Outputs are compared with those of the source by ONNX Runtime 1, on noise: that took 0.0 s."
+    assert compared == "Outputs are compared with the source in ONNX Runtime 1, on noise (0.0 s)."
     assert "50 % off on the inputs 'noise'" in mended
     assert (
         "read with dimension 0 of ids left open, which gives the right outputs and takes 1.50 times as long" in mended

@@ -222,7 +222,7 @@ def test_what_fails_for_good_is_not_tried_again(machine: Machine, kind: FailureK
         (LeftOut("timeout", "no answer within 9 s", RUN), "it took too long to run the model (no answer within 9 s)"),
         (
             LeftOut("crashed", "it was killed", COMPILE),
-            "its process ended when it was to compile the model (it was killed)",
+            "its process ended when it tried to compile the model (it was killed)",
         ),
         (LeftOut("out_of_memory", "x", COMPILE), "it ran out of memory when it tried to compile the model (x)"),
         (LeftOut("refused", "y" + "x" * 300, RUN), f"it cannot run the model (... {'x' * 300})"),

@@ -170,7 +170,7 @@ def test_a_run_without_one_of_its_records_has_a_page_all_the_same(folder: Path, 
 def test_a_run_that_kept_no_graph_says_so(folder: Path) -> None:
     (folder / "graph.npz").unlink()
     found = page(folder)
-    assert "did not keep its graph" in found.text
+    assert "did not store its graph" in found.text
     assert "graph-data" not in found.data
 
 

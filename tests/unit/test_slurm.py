@@ -34,7 +34,7 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
     ("text", "cause", "remedy"),
     [
         ("", "does not say where this machine listens", 'host = "10.0.0.1"'),
-        (HOST + "worker = 3", "no key of a file of workers named 'worker'", "workers"),
+        (HOST + "worker = 3", "Unknown key of a file of workers 'worker'", "workers"),
         (HOST + "workers = 0", "`workers` of", "workers = 4"),
         (HOST + "workers = true", "`workers` of", "workers = 4"),
         (HOST + 'parameters = "x"', "`parameters` of", "timeout_min"),
