@@ -107,7 +107,7 @@ def _designators(deployment: Deployment) -> dict[str, str]:
         )
     if len(set(known.values())) != len(known):
         raise UsageError(
-            f"{deployment.path} runs on {', '.join(known)}, some of which ONNX Runtime cannot tell apart; "
+            f"{deployment.path} runs on {', '.join(known)}, some of which ONNX Runtime cannot distinguish; "
             f"it knows {', '.join(DESIGNATORS)}.",
             f"Use the target {EVERYTHING}.",
         )

@@ -189,7 +189,7 @@ def refuse_departure(record: WhereOutputsRecord) -> None:
     worst = max(departed, key=_order)
     raise OutputMismatchError(
         f"{len(departed)} of {len(record.outputs)} output(s) of {record.run} differ from {record.against}: "
-        f"{worst.name} by {difference_words(worst)} on the inputs {worst.inputs!r} "
+        f"{worst.name} is {difference_words(worst)} off on the inputs {worst.inputs!r} "
         f"({_percent_of(worst.allowed, worst.kind)} allowed).",
         f"Look at {record.first}, the first operation that differs." if record.first else "",
     )

@@ -189,7 +189,7 @@ def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
     (tmp_path / "broken.xml").write_text("<html/>", encoding="utf-8")
     table = rows(jobs_file(tmp_path, "gone.xml", "broken.xml", "chain.xml", devices=SETS[:1]), 3)
     assert [bool(r["failed"]) for r in table] == [True, True, False]
-    assert "There is no file" in table[0]["failed"]
+    assert "File not found" in table[0]["failed"]
     assert "is not OpenVINO IR" in table[1]["failed"]
     assert table[2]["best"] == "A"
     assert in_process[-1] == "measure"

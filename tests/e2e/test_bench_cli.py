@@ -116,7 +116,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
 ) -> None:
     counting(interrupted=3)
     assert run(arguments(model, tmp_path, *METHODS)) == 130
-    assert "it goes on where it stopped" in capsys.readouterr().err
+    assert "it resumes where it stopped" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "cells").iterdir())) == 3
     rest = counting()
     ran(*arguments(model, tmp_path, *METHODS))

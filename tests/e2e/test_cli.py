@@ -121,7 +121,7 @@ def test_stage_commands_print_tables_and_sentences_and_the_same_as_json(
     at = ["--run", str(warm.run), "--store", str(warm.store)]
     words = {
         "coarsen": r"after +nodes +edges\s+─+\s+raw +\d+ +\d+",
-        "embed": r"Each of \d+ nodes has \d+ features, and an embedding of \d+ numbers\.",
+        "embed": r"\d+ nodes with \d+ features and an embedding of width \d+ each\.",
         "group": r"The nodes form \d+ groups\.",
         "place": r"greedy 1 +[0-9.]+ +(measured|predicted) +A \d+",
     }

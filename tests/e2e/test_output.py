@@ -71,7 +71,7 @@ CASES = {
     ),
     "search": Case(lambda *_: ["zoo:chainmm", *RULES, "--evaluations", "4", "--placer", "single"], "found by single"),
     "simulate": Case(lambda _, tmp: planned(tmp), "sent between devices"),
-    "bound": Case(lambda *_: ["zoo:chainmm", *RULES], "no placement is faster than"),
+    "bound": Case(lambda *_: ["zoo:chainmm", *RULES], "lower bound"),
     "split": Case(
         lambda warm, tmp: [warm.model, "--placement", warm.run / "placement.json", "--out", tmp / "out"], "segment"
     ),
@@ -87,7 +87,7 @@ CASES = {
     "explain": Case(lambda *_: ["coarsen.metis"], "coarsen.metis.parts"),
     "schema": Case(lambda *_: ["result"], "properties"),
     "doctor": Case(lambda *_: [], "fingerprint"),
-    "prepare": Case(lambda *_: [], "Ready after"),
+    "prepare": Case(lambda *_: [], "Compiled in"),
     "cache ls": Case(lambda warm, _: ["--store", warm.store], "coarsen"),
     "cache gc": Case(lambda warm, _: ["--store", warm.store, "--dry-run"], "Would remove 0 artifacts"),
     "cache why": Case(lambda warm, _: ["place", *at(warm)], "would not run"),

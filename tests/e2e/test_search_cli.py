@@ -483,7 +483,7 @@ def test_a_missing_topology_is_asked_for(graph: Path, fails: Fails) -> None:
         ("broken.json", "{", "is not valid JSON"),
         ("broken.xml", "<html/>", "is not OpenVINO IR"),
         ("none.json", None, "cannot be read"),
-        ("none.onnx", None, "There is no file"),
+        ("none.onnx", None, "File not found"),
     ],
 )
 def test_a_graph_that_cannot_be_read_ends_with_3(

@@ -121,7 +121,7 @@ def test_a_finished_run_on_hetero_is_loaded_in_segments(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_or_leaves_the_choice_to_openvino_is_not_loaded(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="is not a run directory"):
         pipeline.load(tmp_path)
     automatic = deployed(tmp_path / "auto", two_towers(), two_cpus(), target="AUTO:CPU_A,CPU_B")
     with pytest.raises(UsageError, match="leaves it to AUTO"):
