@@ -262,7 +262,7 @@ def test_the_run_directory_of_another_model_is_refused_and_left_alone(copy: Warm
     ov.save_model(ov.Model([op.result(op.relu(x))], [x], "other"), other)
     before = (copy.run / "manifest.json").read_bytes()
     cause, _ = fails(2, "tune", str(other), "--run", str(copy.run), *options(copy.store))
-    assert "holds a run of another model" in cause
+    assert "is a run of another model" in cause
     assert (copy.run / "manifest.json").read_bytes() == before
 
 
@@ -387,7 +387,7 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
         (["where", "MODEL", "--device", "A=CPU{NUM_STREAM=1}"], 2, "'NUM_STREAM'", "NUM_STREAMS"),
         (["where", "MODEL", "--shape", "y=1x2"], 2, "'y=1x2'", ""),
         (["where", "nowhere.xml"], 3, "File not found", ""),
-        (["where", "--run", "RUN", "--device", "CPU"], 2, "A run already determines", "Leave out"),
+        (["where", "--run", "RUN", "--device", "CPU"], 2, "A run already determines", "Remove"),
         (["measure", "--run", "RUN", "--p99", "fast"], 2, "--p99 'fast' is not a duration", "20ms"),
         (["measure", "--run", "RUN", "--max-memory", "2XB"], 2, "'2XB' is not a size", "2GB"),
         (["measure", "--run", "RUN", "--objective", "speed"], 2, "'speed' is not one of", ""),

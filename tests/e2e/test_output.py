@@ -53,7 +53,7 @@ CASES = {
     "tune": Case(lambda warm, _: tuned(warm), "Written to"),
     "tune --dry-run": Case(lambda warm, _: [*tuned(warm), "--dry-run"], "not needed"),
     "coarsen": Case(lambda warm, _: tuned(warm), "raw"),
-    "embed": Case(lambda warm, _: at(warm), "features, and an embedding"),
+    "embed": Case(lambda warm, _: at(warm), "features and an embedding"),
     "group": Case(lambda warm, _: at(warm), "groups."),
     "place": Case(lambda warm, _: at(warm), "greedy 1"),
     "measure": Case(lambda warm, _: at(warm), "Written to"),

@@ -401,7 +401,7 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipeline.offline.search.load", interrupt)
-    assert "begins from scratch" in fails(130, "search", graph, "--topology", "equal:2")[1]
+    assert "starts from scratch" in fails(130, "search", graph, "--topology", "equal:2")[1]
 
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,7 +504,7 @@ def test_an_operation_that_no_device_supports_ends_with_4(tmp_path: Path, fails:
     document = {"operations": [{"name": "a", "time_s": {"cpu": 1, "*": None}}], "edges": []}
     graph = written(tmp_path / "graph.json", document)
     cause, fix = fails(4, "search", graph, "--topology", "equal:2", *QUICK)
-    assert "No device may run 1 operation(s): a." in cause
+    assert "No device supports 1 operation(s): a." in cause
     assert "Add a device" in fix
 
 

@@ -124,7 +124,7 @@ def test_what_is_no_run_or_leaves_the_choice_to_openvino_is_not_loaded(tmp_path:
     with pytest.raises(StoreError, match="is not a run directory"):
         pipeline.load(tmp_path)
     automatic = deployed(tmp_path / "auto", two_towers(), two_cpus(), target="AUTO:CPU_A,CPU_B")
-    with pytest.raises(UsageError, match="leaves it to AUTO"):
+    with pytest.raises(UsageError, match="lets AUTO"):
         pipeline.load(automatic)
     (tmp_path / "manifest.json").write_text("{", encoding="utf-8")
     with pytest.raises(StoreError, match="is damaged"):

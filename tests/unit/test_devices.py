@@ -151,7 +151,7 @@ def test_an_unknown_property_is_answered_with_the_nearest() -> None:
 
 
 def test_a_missing_device_is_answered_with_those_there_are() -> None:
-    with pytest.raises(DeviceError, match=r"no device NPU.*CPU, GPU\.0, GPU\.1"):
+    with pytest.raises(DeviceError, match=r"Unknown device NPU.*CPU, GPU\.0, GPU\.1"):
         parse_devices(["A=CPU,NPU"], PLUGINS)
 
 

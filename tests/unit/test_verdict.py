@@ -98,7 +98,7 @@ def test_where_baselines_alone_were_compared_it_says_why() -> None:
     assert (
         decide([alike, HALF], contest([], {}), FREE).text == "Every candidate that runs is equivalent to half. Use it."
     )
-    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("use half.")
+    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("Use half.")
 
 
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
