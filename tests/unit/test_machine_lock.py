@@ -76,8 +76,8 @@ def test_a_second_run_says_for_whom_it_waits_and_for_how_long(caplog: pytest.Log
 
         with caplog.at_level(logging.WARNING), measuring_alone(say) as waited_s:
             assert waited_s > 0
-    holder = f"another placewright run (pid {other.pid}: placewright tune a.onnx)"
-    words = f"waiting for {holder}, which measures on this machine"
+    waiting = f"another placewright run (pid {other.pid}: placewright tune a.onnx)"
+    words = f"waiting for {waiting}, which measures on this machine"
     assert said[0].startswith(f"{words}, for 0 s so far")
     assert len(said) >= 3
     assert caplog.messages[0] == words
