@@ -228,8 +228,8 @@ def _topology_of(scenario: Scenario, workload: Workload) -> str:
     text = scenario.topology or workload.topology
     if not text:
         raise UsageError(
-            f"{scenario.graph} defines no devices.",
-            "Pass --topology: a TOML file or a preset, for example equal:4.",
+            f"{scenario.graph} defines no devices; pass --topology.",
+            "Give a TOML file or a preset, for example --topology equal:4.",
         )
     return text
 

@@ -153,7 +153,7 @@ def test_a_small_file_of_huge_constants_ends_with_3(command: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"y": np.zeros((1, 16), np.float32)}, "y is no input; there is no array for x"),
+        ({"y": np.zeros((1, 16), np.float32)}, "y is no input; no array for x"),
         ({"x": np.zeros((1, 16))}, "x is float32, the array is float64"),
         ({"x": np.zeros((1, 15), np.float32)}, "x has the shape [1,16], the array [1,15]"),
     ],
@@ -218,9 +218,9 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
     [
         (["tunes", "m.xml"], "Did you mean 'tune'?"),
         (["xyzzy"], "Unknown command 'xyzzy'"),
-        (["explain", "coarsen.mtis"], "no coarsen implementation named 'mtis'"),
-        (["explain", "coarsn"], "no part named 'coarsn'"),
-        (["list", "coarsn"], "no stage named 'coarsn'"),
+        (["explain", "coarsen.mtis"], "Unknown coarsen implementation 'mtis'"),
+        (["explain", "coarsn"], "Unknown part 'coarsn'"),
+        (["list", "coarsn"], "Unknown stage 'coarsn'"),
         (["zoo", "export", "resnet5", "-o", "x.xml"], "Unknown model 'resnet5'"),
         (["tune"], "Missing argument 'MODEL'"),
         (["embed"], "Missing option '--run'"),
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_written_ends_with_2(what: str, model: Path, tmp
     cause, fix = fails(2, "coarsen", str(model), "--run", str(places["run"]), *options(places["store"]))
     assert f"{places[what]}" in cause
     assert "cannot be written" in cause
-    assert "hoose" in fix
+    assert "hoose" in fix or "use another" in fix
     assert not (tmp_path / "run").exists()
 
 
@@ -377,11 +377,11 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
 @pytest.mark.parametrize(
     ("arguments", "code", "cause", "fix"),
     [
-        (["emit", "RUN", "--to", "pyton"], 2, "no target named 'pyton'", "Did you mean 'python'?"),
+        (["emit", "RUN", "--to", "pyton"], 2, "Unknown target 'pyton'", "Did you mean 'python'?"),
         (["emit", "RUN"], 2, "Missing option '--to'", "--help"),
         (["emit", "RUN", "--to", "cpp", "--out", "MODEL/out"], 2, "cannot be written", "--out"),
         (["where"], 2, "No model and no run given", "where MODEL"),
-        (["where", "MODEL", "--device", "CPPU"], 4, "no device CPPU", "This machine has CPU"),
+        (["where", "MODEL", "--device", "CPPU"], 4, "Unknown device CPPU", "This machine has CPU"),
         (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a valid device", "Write CPU"),
         (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "Unknown device GPU", "This machine has CPU"),
         (["where", "MODEL", "--device", "A=CPU{NUM_STREAM=1}"], 2, "'NUM_STREAM'", "NUM_STREAMS"),

@@ -47,7 +47,7 @@ def test_cells_of_other_processes_come_out_as_they_do_one_by_one(tmp_path: Path,
     ("words", "cause", "remedy"),
     [
         (["--instances", "zzzzzz"], "no family, test graph or file", "more; see docs/league.md"),
-        (["--methods", "heff"], "no placer named 'heff'", "heft"),
+        (["--methods", "heff"], "Unknown placer 'heff'", "heft"),
         (["--instances", "nas-cn"], "no family, test graph or file of a graph named 'nas-cn'", "nas-cnn"),
         (["--parts", "serch"], "no part of the league named 'serch'", "search"),
         (["--models", "resnet50"], "benchmark league has no --models", "Remove it"),
