@@ -34,8 +34,7 @@ class Fuse:
         known = graph.kernel >= 0
         if graph.n and not known.any():
             raise UsageError(
-                "coarsen.fuse needs the kernels of the model, and this graph has none.",
-                "The runtime fills them in when it compiles the model: use fuse on a model that a device can compile, "
-                "or leave fuse out.",
+                "coarsen.fuse needs the kernels of a compiled model; this graph has none.",
+                "Use fuse on a model that a device can compile, or remove fuse from coarsen.use.",
             )
         return make_acyclic(graph, Grouping.of_labels(np.where(known, graph.kernel, graph.n + np.arange(graph.n))))

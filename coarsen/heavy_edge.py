@@ -39,8 +39,8 @@ class HeavyEdge:
 
     version: ClassVar[int] = 1
 
-    parts: int = param(32, "number of groups at which merging stops; more remain where no merge is allowed")
-    balance: float = param(1.5, "allowed cost of a group over the mean cost of a part")
+    parts: int = param(32, "number of groups at which merging stops; more remain if no merge is allowed")
+    balance: float = param(1.5, "most cost of a group, relative to the mean")
     acyclic: bool = param(True, "merge only what keeps the graph acyclic")
     weight: Literal["flops", "bytes", "count"] = param(
         "flops", "what is balanced: flops, bytes (weights and outputs) or count"

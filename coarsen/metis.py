@@ -33,8 +33,8 @@ class Metis:
     version: ClassVar[int] = 1
 
     parts: int = param(32, "number of parts; METIS may leave some of them empty")
-    balance: float = param(1.05, "allowed cost of the heaviest part over the mean")
-    acyclic: bool = param(False, "cut parts that feed one another in a cycle")
+    balance: float = param(1.05, "most cost of a part, relative to the mean")
+    acyclic: bool = param(False, "cut parts whose quotient graph has a cycle")
     weight: Literal["flops", "bytes", "count"] = param(
         "flops", "what is balanced: flops, bytes (weights and outputs) or count"
     )
@@ -46,7 +46,7 @@ class Metis:
     def coarsen(self, graph: Graph, *, seed: int) -> Grouping:
         """Return the parts, cut where `acyclic` asks for it."""
         if not has_metis():
-            tell_once("pymetis is not installed: coarsen.heavy_edge takes the place of coarsen.metis.")
+            tell_once("pymetis is not installed: using coarsen.heavy_edge instead of coarsen.metis.")
             return HeavyEdge(self.parts, acyclic=self.acyclic, weight=self.weight).coarsen(graph, seed=seed)
         parts = metis_parts(
             graph,

@@ -188,5 +188,5 @@ def resume(folder: Path) -> tuple[Path, Settings]:
     """
     manifest = RunDirectory(folder).manifest()
     if manifest is None:
-        raise UsageError(f"{folder} holds no run.", "Begin with `placewright coarsen MODEL --run DIR`.")
+        raise UsageError(f"{folder} is not a run directory.", "Start with `placewright coarsen MODEL --run DIR`.")
     return Path(manifest["model"]["path"]), Settings.from_json(manifest["settings"])

@@ -192,7 +192,7 @@ def _died(path: Path, words: str, how: str) -> _EndedError:
     """Return the error for a process that died reading a model; words: how, and what it said at last."""
     if RUNNING in words:
         remedy = (
-            "That is a fault of OpenVINO's CPU device: give other sizes with --shape, or another version of openvino."
+            "This is a fault of OpenVINO's CPU plug-in: pass other sizes with --shape, or another openvino version."
         )
     else:
         remedy = CHECK_FILE
@@ -231,12 +231,12 @@ def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, mem
         if time.monotonic() > until.end:
             raise ModelError(
                 f"Reading {path} takes longer than {limits.timeout_s:g} s.",
-                f"If it is that large: --set coarsen.read_timeout_s={10 * limits.timeout_s:g}",
+                f"Raise the limit: --set coarsen.read_timeout_s={10 * limits.timeout_s:g}",
             )
         if _own_bytes(process.pid) > memory_bytes:
             raise _EndedError(
                 f"Reading {path} takes more than {bytes_text(memory_bytes)} of memory.",
-                f"If it is that large: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
+                f"Raise the limit: --set coarsen.growth_bytes={8 * limits.growth_bytes}",
                 f"took more than {bytes_text(memory_bytes)} of memory",
             )
 

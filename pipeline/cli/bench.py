@@ -27,30 +27,40 @@ PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("suite")
-@click.option("--out", type=PATH, required=True, help="Folder for results, one file per cell; goes on from there.")
-@click.option("--quick", is_flag=True, help="Less of everything: a few minutes in place of hours.")
-@click.option("--models", help="hsdag: networks of the zoo, or paths, separated by commas.")
-@click.option("--evaluators", help="hsdag: of sequential, shared and hetero, separated by commas; all unless given.")
-@click.option("--tables", is_flag=True, help="hsdag: the rows of tables 2 and 3 of the paper, into tables.md.")
-@click.option("--instances", help="league: families or graphs of the protocol, or files of graphs.")
-@click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; quick without two.")
-@click.option("--methods", help="Methods or placers, separated by commas.")
-@click.option("--seeds", type=COUNT, help="Seeds of every method that draws: 5, quick 2.")
-@click.option("--evaluations", type=COUNT, help="Placements per cell in the simulator: 2000, quick 300; league 1000.")
-@click.option("--seconds", type=POSITIVE, help="Per cell; league, equal time: 6, quick 1; exact: 60, quick 5.")
-@click.option("--inputs", type=PATH, help="exact: a folder of graphs in the format of Tarnawski et al.")
-@click.option("--measurements", type=COUNT, help="hsdag: placements per cell on devices: 60, quick 6.")
-@click.option("--workers", type=COUNT, help="Cells in the simulator at a time: one per processor.")
+@click.option(
+    "--out", type=PATH, required=True, help="Folder for results, one file per cell; an interrupted benchmark resumes."
+)
+@click.option("--quick", is_flag=True, help="Reduced benchmark: minutes instead of hours.")
+@click.option("--models", help="hsdag: zoo models or paths, comma-separated.")
+@click.option("--evaluators", help="hsdag: comma-separated from sequential, shared, hetero; default all.")
+@click.option("--tables", is_flag=True, help="hsdag: also write the rows of tables 2 and 3 of the paper to tables.md.")
+@click.option("--instances", help="league: families or graphs of the protocol, or graph files.")
+@click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; --quick omits two.")
+@click.option("--methods", help="Methods or placers, comma-separated.")
+@click.option("--seeds", type=COUNT, help="Seeds per randomised method; default 5, with --quick 2.")
+@click.option(
+    "--evaluations", type=COUNT, help="Simulated placements per cell; default 2000, with --quick 300; league 1000."
+)
+@click.option(
+    "--seconds",
+    type=POSITIVE,
+    help="Seconds per cell; league with equal time: 6, with --quick 1; exact: 60, with --quick 5.",
+)
+@click.option("--inputs", type=PATH, help="exact: folder of graphs in the format of Tarnawski et al.")
+@click.option("--measurements", type=COUNT, help="hsdag: measured placements per cell; default 60, with --quick 6.")
+@click.option("--workers", type=COUNT, help="Parallel simulated cells; default one per processor.")
 @on_option
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
-@click.option("--retry-disturbed", is_flag=True, help="league: also cells that the clock ended on a busy machine.")
-@click.option("--page", type=PATH, help="league: where to write the page and its pictures, too.")
+@click.option(
+    "--retry-disturbed", is_flag=True, help="league: repeat cells whose time limit ended them on a busy machine."
+)
+@click.option("--page", type=PATH, help="league: also write the page and its figures here.")
 @store_option
 @json_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
-    """Compare methods at equal budget, as the literature does.
+    """Compare placement methods at equal budget.
 
     Graphs, devices and latencies are those of the literature.
 

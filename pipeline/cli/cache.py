@@ -16,7 +16,7 @@ DAY_S = 86400.0
 
 @click.group()
 def cache() -> None:
-    """Look into the store, clean it, or ask why a stage ran."""
+    """List or clean the store, or explain why a stage runs."""
 
 
 @cache.command("ls")
@@ -68,9 +68,9 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
     type=NOT_NEGATIVE,
     default=30.0,
     show_default=True,
-    help="Remove artifacts made more than so many days ago.",
+    help="Remove artifacts older than this many days.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @store_option
 @json_option
 @debug_option
@@ -91,9 +91,9 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
 @json_option
 @debug_option
 def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool) -> None:
-    """Say whether STAGE of a run would run now, and why.
+    """Explain whether STAGE of a run would run now.
 
-    And what its key is made of.
+    Prints the parts of its key as well.
     """
     from pipeline import api
     from pipeline.core.errors import UnknownNameError

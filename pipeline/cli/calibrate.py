@@ -30,18 +30,20 @@ PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("model")
 @click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.')
-@click.option("--measurements", type=COUNT, default=40, help="Placements to measure and fit to.")
-@click.option("--holdout", type=click.IntRange(min=0), default=12, help="Placements to measure and predict.")
+@click.option("--measurements", type=COUNT, default=40, help="Placements to measure for the fit.")
+@click.option(
+    "--holdout", type=click.IntRange(min=0), default=12, help="Placements to measure and hold out for validation."
+)
 @click.option(
     "--runtime",
     type=click.Choice(["hetero", "dataflow"]),
     default="hetero",
-    help="What runs placements: OpenVINO's HETERO, or segments that run concurrently.",
+    help="How placements run: OpenVINO's HETERO or concurrent segments (dataflow).",
 )
-@click.option("--seed", type=SEED, help="Seed of everything that is random.")
+@click.option("--seed", type=SEED, help="Random seed.")
 @click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
 @click.option("--config", type=PATH, help="TOML file of settings.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable.")
 @shape_option
 @keep_dynamic_option
 @split_directions_option
@@ -49,14 +51,14 @@ PATH = click.Path(path_type=Path)
 @input_option
 @store_option
 @json_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: str, **options: Any) -> None:
     """Fit the simulators to measured placements of MODEL.
 
-    Writes the tables with which `placewright search --costs --topology --evaluator sequential` predicts what HETERO
-    takes, or with --runtime dataflow those with which `--evaluator listsched` predicts what segments take that run
-    concurrently; and how far off they are on placements that were held out.
+    Writes costs.csv and topology.toml, with which `placewright search --costs --topology --evaluator sequential`
+    predicts the latency of HETERO, or with --runtime dataflow `--evaluator listsched` that of concurrent segments; and
+    the prediction error on held-out placements.
     """
     from pipeline import api
     from pipeline.deploy.calibrate import Sampling

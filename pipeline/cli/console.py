@@ -108,5 +108,5 @@ def outcome_line(outcome: Outcome) -> str:
     """Return one line about a stage: whether it ran, for how long, and why."""
     verb = f"ran {outcome.seconds:6.1f} s" if outcome.ran else "not needed  "
     waited = f"; waited {outcome.waited_s:.0f} s for another run" if outcome.waited_s else ""
-    compiled = f"; {outcome.compiled_s:.0f} s more compiled kernels, once per version" if outcome.compiled_s else ""
+    compiled = f"; {outcome.compiled_s:.0f} s to compile kernels (once per version)" if outcome.compiled_s else ""
     return f"{outcome.task.stage:<10} {verb}  {outcome.task.key[:12]}  {outcome.why}{waited}{compiled}"

@@ -33,15 +33,17 @@ SLOWEST = 20  # operations that `where` shows, by time or, of those that depart,
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.option("--to", "target", required=True, help="benchmark-app, ovms, ovms-dag, python, cpp, olive or onnxruntime.")
-@click.option("--out", type=PATH, help="Folder to write; RUN/emit/TARGET unless given.")
+@click.option(
+    "--to", "target", required=True, help="Target: benchmark-app, ovms, ovms-dag, python, cpp, olive or onnxruntime."
+)
+@click.option("--out", type=PATH, help="Folder to write; default RUN/emit/TARGET.")
 @json_option
 @debug_option
 def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -> None:
-    """Write files that run the best of RUN with other tools.
+    """Write the answer of RUN for another tool.
 
-    RUN is a finished run; it is its best candidate that they run. What was written is run on the inputs that it was
-    judged on: exit code 6 if its outputs are not those of the source.
+    RUN is the directory of a finished run. What was written is run on the inputs that the answer was judged on: exit
+    code 6 if its outputs are not those of the source.
 
     \b
     placewright emit run/ --to benchmark-app   the JSON of -load_config, and the command line
@@ -52,8 +54,8 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     placewright emit run/ --to olive           an Olive workflow
     placewright emit run/ --to onnxruntime     the ONNX file with a device on every node, and its session option
 
-    A placement over several devices can be written as a program, python or cpp, in segments, ovms-dag, or for
-    onnxruntime: OpenVINO forgets affinities when it saves a model, so that a tool that takes a model and a device
+    A placement over several devices needs python, cpp, ovms-dag (segments) or onnxruntime: OpenVINO drops affinities
+    when it saves a model, so that a tool that takes a model and a device
     string cannot have them.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy.emit import emit as write
@@ -72,22 +74,22 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
 @click.command()
 @click.argument("run_a", type=PATH)
 @click.argument("run_b", type=PATH)
-@click.option("--least", default="2%", show_default=True, help="By how much RUN_B may be slower, such as 2%.")
-@click.option("--across", is_flag=True, help="Compare runs of different models or machines, too.")
+@click.option("--least", default="2%", show_default=True, help="Allowed slow-down of RUN_B, such as 2%.")
+@click.option("--across", is_flag=True, help="Allow runs of different models or machines.")
 @json_option
 @debug_option
 def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, debug: bool) -> None:
-    """Say whether the best of RUN_B is slower than that of RUN_A.
+    """Check whether the answer of RUN_B is slower than that of RUN_A.
 
-    Exit code 7 if it is. The best of a run is its best candidate.
+    Exit code 7 if it is.
 
     \b
-    placewright compare before/ after/               for CI: 0 same, faster, or not to be told; 7 slower
-    placewright compare before/ after/ --least 5%    only what is slower by more than 5 % counts
-    placewright compare laptop/ server/ --across     another machine; its samples say nothing of the first
+    placewright compare before/ after/               for CI: 7 if slower, 0 if not slower or undecided
+    placewright compare before/ after/ --least 5%    allow a slow-down of 5 %
+    placewright compare laptop/ server/ --across     runs of different machines
 
-    Slower means that the whole interval of the ratio lies above 1 and --least. The starts of two runs are not pairs, so
-    that the interval is wider than those within a run; it needs 3 starts in each.
+    Slower means that the whole interval of the ratio lies above 1 and --least. Starts of two runs are unpaired, so the
+    interval is wider than within a run; both runs need 3 starts.
     """  # noqa: D301  click wants the real backspace character
     from pipeline.deploy import compare as comparing
     from pipeline.report.text import interval_text
@@ -117,20 +119,22 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 
 @click.command()
 @click.argument("model", required=False)
-@click.option("--run", type=PATH, help="Run directory: where its placed model runs, instead of MODEL on --device.")
+@click.option("--run", type=PATH, help="Run directory: locate its placed model instead of MODEL on --device.")
 @click.option(
     "--device",
     "--devices",
     "device",
-    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU", "HETERO:NPU,CPU" or "onnxruntime"; CPU unless given.',
+    help='"CPU", "A=CPU{KEY=VALUE}", "AUTO:GPU,CPU", "HETERO:NPU,CPU" or "onnxruntime"; default CPU.',
 )
-@click.option("--all", "every", is_flag=True, help=f"Show every operation, not the first {SLOWEST} alone.")
-@click.option("--outputs", is_flag=True, help="Show which operations' results depart from those of another run.")
+@click.option("--all", "every", is_flag=True, help=f"Show all operations instead of the first {SLOWEST}.")
+@click.option("--outputs", is_flag=True, help="Show operations whose results differ from a reference.")
 @click.option(
-    "--against", metavar="WHAT", help="That run: source (the default), a device like --device, or a run directory."
+    "--against",
+    metavar="WHAT",
+    help="Reference of --outputs: source (default), a device like --device, or a run directory.",
 )
-@click.option("--budget", metavar="TIME", help="Time for comparing operations with --outputs; 30s unless given.")
-@click.option("--memory", metavar="SIZE", help="Results held at a time with --outputs; 256MB unless given.")
+@click.option("--budget", metavar="TIME", help="Time for comparing operations with --outputs; default 30s.")
+@click.option("--memory", metavar="SIZE", help="Memory for results held by --outputs; default 256MB.")
 @shape_option
 @keep_dynamic_option
 @input_option
@@ -140,19 +144,19 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
 def where(
     model: str | None, run: Path | None, device: str | None, every: bool, as_json: bool, debug: bool, **options: Any
 ) -> None:
-    """Show where operations really run, or their results go wrong.
+    """Show where operations run, or where results go wrong.
 
-    Exit code 6 on a silent fallback; with --outputs, if an output of the model departs.
+    Exit code 6 on a silent fallback; with --outputs, if an output differs from the reference.
 
     \b
     placewright where model.xml                          on the CPU
-    placewright where model.onnx --device AUTO:GPU,CPU   6 if AUTO takes the CPU
-    placewright where model.xml --device HETERO:NPU,CPU  what the NPU refuses, and what that costs
+    placewright where model.onnx --device AUTO:GPU,CPU   exit code 6 if AUTO uses the CPU
+    placewright where model.xml --device HETERO:NPU,CPU  operations that the NPU refuses, and their time
     placewright where --run run/                         the placed model of a finished run, as placed
-    placewright where model.onnx --outputs               the first operation that departs from ONNX Runtime
+    placewright where model.onnx --outputs               the first operation that differs from ONNX Runtime
     placewright where model.xml --device GPU --outputs --against 'CPU{INFERENCE_PRECISION_HINT=f32}'
 
-    The figures are the device's own counters, and the names those of the model once constants are folded.
+    Times are the performance counters of the device; names are those of the model after constant folding.
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
     from pipeline.api import model_path
@@ -162,9 +166,9 @@ def where(
     inputs = InputShapes(options["shapes"], options["keep_dynamic"], data, inputs_sha256(data) if data else "")
     path = None if model is None else model_path(model, open_store(options["store"]))
     if path is None and run is None:
-        raise UsageError("Neither a model nor a run is given.", "Write `placewright where MODEL` or `where --run RUN`.")
+        raise UsageError("No model and no run given.", "Write `placewright where MODEL` or `where --run RUN`.")
     if run is not None and (device is not None or inputs != InputShapes()):
-        raise UsageError("A run already determines its devices and shapes.", "Leave out --run, or all other options.")
+        raise UsageError("A run already determines its devices and shapes.", "Remove --run, or all other options.")
     if options["outputs"]:
         if device == "onnxruntime":
             raise UsageError("ONNX Runtime is what --outputs compares an ONNX file with.", "Leave out --device.")
@@ -172,7 +176,7 @@ def where(
         return
     alone = [f"--{name}" for name in ("against", "budget", "memory") if options[name] is not None]
     if alone:
-        raise UsageError(f"{alone[0]} says nothing without --outputs.", "Add --outputs, or leave it out.")
+        raise UsageError(f"{alone[0]} needs --outputs.", f"Add --outputs, or remove {alone[0]}.")
     if run is not None:
         located = locating.where_run(run, path)
     elif path is not None:
@@ -237,7 +241,7 @@ def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
         ]
         console.table("", ["operation", "type", "differs by", "device", "precision", "kernel", "exposed"], rows)
     if len(shown) < len(found.operations):
-        console.show(f"{len(found.operations) - len(shown)} more follow; --all shows them.")
+        console.show(f"{len(found.operations) - len(shown)} more; show them with --all.")
     outputs = [
         [o.name, o.operation, difference_words(o), percent(o.allowed), o.inputs, "departs" if o.departs else "same"]
         for o in found.outputs
@@ -263,7 +267,7 @@ def _show(located: WhereRecord, *, every: bool) -> None:
     ]
     console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
     if len(shown) < len(located.operations):
-        console.show(f"{len(located.operations) - len(shown)} more take less; --all shows them.")
+        console.show(f"{len(located.operations) - len(shown)} faster ones not shown; use --all.")
     console.show(
         f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
         f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."

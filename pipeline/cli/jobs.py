@@ -17,22 +17,22 @@ CAUSE = 240  # characters of a job's cause that its row shows
 
 @click.command()
 @click.argument("jobs", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run directories; beside JOBS unless given.")
-@click.option("--workers", type=COUNT, help="Stages at once that do not measure; one per processor unless given.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run directories; default beside JOBS.")
+@click.option("--workers", type=COUNT, help="Parallel stages that do not measure; default one per processor.")
 @on_option
 @remeasure_option
 @store_option
 @json_option
-@click.option("--quiet", is_flag=True, help="Show no progress; what becomes of jobs is told.")
+@click.option("--quiet", is_flag=True, help="Hide progress; still print job outcomes.")
 @debug_option
 def batch(
     jobs: Path, out: Path | None, workers: int | None, on: str | None, store: Path | None, **options: Any
 ) -> None:
     """Run all jobs of the TOML file JOBS.
 
-    What is in the store already is not done again.
+    Stages whose results are in the store are skipped.
 
-    Exit code 5 if a job failed, 3 if all that failed have a model that cannot be read; causes stand in their rows.
+    Exit code 5 if a job failed, 3 if every failed job has an unreadable model; the table states each cause.
     """
     from pipeline.fleet.batch import WORKER, run_batch
     from pipeline.fleet.jobs import read_jobs

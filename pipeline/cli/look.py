@@ -51,26 +51,26 @@ def devices(as_json: bool, debug: bool) -> None:
     console.table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
     console.show(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
-    console.table("What tune uses unless told otherwise", ["name", "plug-in", "properties"], properties)
+    console.table("Devices that tune uses by default", ["name", "plug-in", "properties"], properties)
 
 
 @click.command()
-@click.argument("kind")
+@click.argument("kind", required=False)
 @debug_option
-def schema(kind: str, debug: bool) -> None:
-    """Print the JSON schema of a kind of file.
+def schema(kind: str | None, debug: bool) -> None:
+    """Print the JSON schema of a document, or list all kinds."""
+    from pipeline.result.schemas import TYPES, schema_of
 
-    KIND is result, placement, manifest, split, where, where-outputs, compare, calibration, search, simulate, bound,
-    graph, topology or costs.
-    """
-    from pipeline.result.schemas import schema_of
-
-    console.print_json(schema_of(kind))
+    if kind is not None:
+        console.print_json(schema_of(kind))
+        return
+    for name in sorted(TYPES):
+        console.show(name)
 
 
 @click.group()
 def zoo() -> None:
-    """Models and graphs that are built in code."""
+    """List or export built-in models and graphs."""
 
 
 @zoo.command("list")
@@ -94,7 +94,7 @@ def zoo_list(as_json: bool, debug: bool) -> None:
 
 @zoo.command("export")
 @click.argument("name")
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The .xml to write.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Path of the .xml to write.")
 @click.option("--seed", type=SEED, default=0, help="Seed of the weights.")
 @debug_option
 def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
@@ -129,9 +129,9 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
 @json_option
 @debug_option
 def explain(what: str, as_json: bool, debug: bool) -> None:
-    """Say what a part does and what can be set.
+    """Describe an implementation or stage and its parameters.
 
-    WHAT is STAGE.NAME, such as coarsen.metis, or STAGE.
+    WHAT is STAGE.NAME, such as coarsen.metis, NAME, or STAGE. A NAME of several stages lists them.
     """
     from dataclasses import fields
 
@@ -140,6 +140,18 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     from pipeline.settings.config import SECTIONS
 
     stage, _, name = what.partition(".")
+    if not name and stage not in SECTIONS:
+        having = [s for s in registry.STAGES if what in registry.table(s)]
+        if len(having) > 1:
+            every = {f"{s}.{what}": registry.implementation(s, what).__doc__ or "" for s in having}
+            if as_json:
+                console.print_json([{"name": n, "text": text} for n, text in every.items()])
+                return
+            for n, text in every.items():
+                console.show(f"{n}: {text.strip().partition(chr(10))[0]}")
+            return
+        if having:
+            stage, name, what = having[0], what, f"{having[0]}.{what}"
     if name:
         cls = registry.implementation(stage, name)
         parameters = registry.parameters(cls)
@@ -147,7 +159,9 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
         cls = SECTIONS[stage]
         parameters = registry.parameters(cls)
     else:
-        names = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+        tables = {s: registry.table(s) for s in registry.STAGES}
+        names = [*SECTIONS, *(n for table in tables.values() for n in table)]
+        names += [f"{s}.{n}" for s, table in tables.items() for n in table]
         raise UnknownNameError("part", what, names, "`placewright list STAGE`")
     rows: list[dict[str, Any]] = [
         # Learners are built by the placer that uses them: their parameters are no keys.
@@ -190,7 +204,9 @@ def _processors_text(usable: UsableProcessors) -> str:
     text += f", with a quota of {usable.quota:g}"
     if not usable.limited:
         return text
-    return f"{text}: OpenVINO ignores quotas and starts a thread for every processor; devices get {usable.count} here"
+    return (
+        f"{text}: OpenVINO ignores quotas and starts one thread per processor; placewright uses {usable.count} threads"
+    )
 
 
 @click.command()
@@ -198,9 +214,9 @@ def _processors_text(usable: UsableProcessors) -> str:
 @json_option
 @debug_option
 def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
-    """Check this machine, and what disturbs measuring on it.
+    """Check this machine and what disturbs measurements on it.
 
-    Told are packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
+    Checks packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
     from pipeline.result.result import versions
     from pipeline.system.process import cpu_count
@@ -229,4 +245,4 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
         return
     _echo(report)
     if load > 0.5 * cpu_count():
-        console.say("warning: other processes load this machine; measurements will be noisy")
+        console.say("warning: other processes use this machine; measurements will be noisy")

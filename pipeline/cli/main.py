@@ -69,14 +69,14 @@ class LazyGroup(click.Group):
         if name and not name.startswith("-") and name not in COMMANDS:
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+            raise click.UsageError(f"Unknown command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="placewright", prog_name="placewright")
 def cli() -> None:
-    """Find which device should run which operation of a neural network, by measuring it.
+    """Find the device for every operation of a neural network by measuring.
 
     \b
     placewright tune model.xml                 the whole way, on what this machine has
@@ -118,8 +118,8 @@ def _after_interrupt(words: Sequence[str]) -> str:
     """Return what to do after an interrupt of the command line `words`."""
     kept = any(word.partition("=")[0] == "--checkpoint" for word in words)
     if not kept and next((word for word in words if word in COMMANDS), "") in KEEPS_NOTHING:
-        return "Run it again: it begins from scratch; a smaller --budget or --evaluations ends a search sooner."
-    return "Run the same command again: it goes on where it stopped."
+        return "Run it again (it starts from scratch); a smaller --budget or --evaluations ends a search sooner."
+    return "Run the same command again: it resumes where it stopped."
 
 
 def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:

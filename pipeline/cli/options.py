@@ -79,28 +79,26 @@ shape_range_option = click.option(
     "shape_ranges",
     multiple=True,
     metavar="NAME=1x3x[32..640]x320",
-    help="Sizes that one answer is to serve, or 1x3x32|320*3|640x320 with weights; repeatable.",
+    help="Range of input sizes to tune for, or 1x3x32|320*3|640x320 with weights; repeatable.",
 )
-keep_dynamic_option = click.option(
-    "--keep-dynamic", is_flag=True, help="Leave dynamic inputs without a --shape dynamic."
-)
+keep_dynamic_option = click.option("--keep-dynamic", is_flag=True, help="Keep inputs dynamic that have no --shape.")
 split_directions_option = click.option(
-    "--split-directions", is_flag=True, help="Make two operations of every bidirectional LSTM, GRU or RNN."
+    "--split-directions", is_flag=True, help="Split every bidirectional LSTM, GRU or RNN into two operations."
 )
 split_groups_option = click.option(
-    "--split-groups", is_flag=True, help="Make two operations of every grouped convolution and multi-head attention."
+    "--split-groups", is_flag=True, help="Split every grouped convolution and multi-head attention into two operations."
 )
 allow_option = click.option(
     "--allow",
     multiple=True,
     type=click.Choice(["weights-int8"]),
-    help="A rewrite that rounds, to be tried as a candidate; repeatable.",
+    help="Also try this lossy rewrite as a candidate; repeatable.",
 )
 input_option = click.option(
     "--input",
     type=click.Path(path_type=Path),
     metavar="DATA.npz",
-    help="Arrays by input name: the inputs' shapes, and what is measured and compared with.",
+    help="Input arrays by name: they set the shapes, and are used to measure and to compare outputs.",
 )
 
 
@@ -108,46 +106,51 @@ def objective_options(command: Command) -> Command:
     """Add the options that say what is to be best, and what the answer must keep to."""
     for option in reversed(
         (
-            click.option("--objective", type=click.Choice(["latency", "throughput"]), help="What is to be best."),
+            click.option(
+                "--objective", type=click.Choice(["latency", "throughput"]), help="What to optimise; default latency."
+            ),
             click.option(
                 "--runtime",
                 type=RunnerOfSplits(["hetero", "dataflow", "auto"]),
-                help="What runs splits: OpenVINO's HETERO, segments that run concurrently, or both are measured. What "
-                "runs the model is --runtimes.",
+                help="How splits run: OpenVINO's HETERO, concurrent segments (dataflow), or measure both (auto). What runs "
+                "the model is --runtimes.",
             ),
             click.option(
                 "--runtimes",
                 metavar="openvino,onnxruntime",
-                help="What may run the model. Unless given openvino, and of an ONNX file ONNX Runtime is told of.",
+                help="Runtimes that may run the model; default openvino, beside which ONNX Runtime is reported.",
             ),
-            click.option("--p99", metavar="TIME", help="Latency that 99 % of inferences must keep, such as 20ms."),
+            click.option("--p99", metavar="TIME", help="Limit on the 99th percentile of latency, such as 20ms."),
+            click.option("--min-rate", type=NOT_NEGATIVE, metavar="N", help="Least inferences per second."),
+            click.option("--max-memory", metavar="SIZE", help="Limit on the memory of the process, such as 2GB."),
+            click.option("--max-load-time", metavar="TIME", help="Limit on the compile time, such as 1s."),
             click.option(
-                "--min-rate", type=NOT_NEGATIVE, metavar="N", help="Inferences per second that must be reached."
-            ),
-            click.option("--max-memory", metavar="SIZE", help="Memory that the process may take, such as 2GB."),
-            click.option("--max-load-time", metavar="TIME", help="Time that compiling may take, such as 1s."),
-            click.option(
-                "--rate", type=NOT_NEGATIVE, metavar="N", help="Arrivals per second when the answer runs alone."
+                "--rate",
+                type=NOT_NEGATIVE,
+                metavar="N",
+                help="Requests per second when the answer runs alone; 0: back to back.",
             ),
             click.option(
                 "--samples-per-query",
                 type=COUNT,
                 metavar="N",
-                help="Inferences sent at once when the answer runs alone.",
+                help="Inferences per query when the answer runs alone.",
             ),
             click.option(
                 "--accuracy",
                 type=click.Choice(["strict", "usual", "loose"]),
-                help="What outputs may differ by from the reference in low precisions: strict 0.1 %, as in f32; usual "
-                "5 %, unless given; loose 20 %. measure.tolerance and measure.low_tolerance set others.",
+                help="Output tolerance in low precisions, relative to the reference: strict 0.1 % (as in f32), usual "
+                "5 % (default), loose 20 %; measure.tolerance and measure.low_tolerance set others.",
+            ),
+            click.option(
+                "--metric", metavar="FILE.py:FUNCTION", help="Quality metric of the outputs; larger is better."
             ),
             click.option(
                 "--condition",
                 type=click.Choice(["quiet", "shared"]),
-                help="Compare without real-time scheduling, or beside a load of one busy thread per two processors; "
-                "measure.load_threads sets another number. Not given: as the machine is.",
+                help="Measure without real-time scheduling, or beside a load of one busy thread per two processors "
+                "(measure.load_threads sets another number); default: the machine as it is.",
             ),
-            click.option("--metric", metavar="FILE.py:FUNCTION", help="Your own measure of outputs; larger is better."),
         )
     ):
         command = option(command)
@@ -181,7 +184,7 @@ def shared(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--devices", help='Devices: "CPU,GPU", "A=CPU{KEY=VALUE},B=CPU{...}" or devices.toml.'),
-            click.option("--budget", help="Time for placing and measuring, such as 120s or 2m."),
+            click.option("--budget", help="Time for searching and measuring, such as 120s or 2m."),
             shape_option,
             shape_range_option,
             keep_dynamic_option,
@@ -189,17 +192,19 @@ def shared(command: Command) -> Command:
             split_groups_option,
             allow_option,
             input_option,
-            click.option("--seed", type=SEED, help="Seed of everything that is random."),
+            click.option("--seed", type=SEED, help="Random seed."),
             click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings."),
-            click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."),
+            click.option(
+                "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable."
+            ),
             click.option(
                 "--store",
                 type=click.Path(path_type=Path),
                 help="Folder of cached artifacts.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
-            click.option("--dry-run", is_flag=True, help="Say which stages would run, and why; do nothing."),
-            click.option("--quiet", is_flag=True, help="Show no progress."),
+            click.option("--dry-run", is_flag=True, help="Print which stages would run, and why; run nothing."),
+            click.option("--quiet", is_flag=True, help="Hide progress."),
             debug_option,
         )
     ):
@@ -210,23 +215,23 @@ def shared(command: Command) -> Command:
 reward_option = click.option(
     "--reward",
     type=click.Choice(("simulated", "measured", "hybrid")),
-    help="What a placement is worth to the placers: predicted, measured, or predicted and corrected by measurements.",
+    help="How placers value a placement: simulated, measured, or simulated and calibrated to measurements.",
 )
 tensorboard_option = click.option(
     "--tensorboard",
     type=click.Path(path_type=Path),
-    help="Folder to write event files of the searches for TensorBoard to.",
+    help="Folder for TensorBoard event files of the searches.",
 )
 remeasure_option = click.option(
-    "--remeasure", is_flag=True, help="Forget what was measured of this run before, and measure again."
+    "--remeasure", is_flag=True, help="Discard the measurements of this run and measure again."
 )
 on_option = click.option(
     "--on",
     metavar="local:N|dask://HOST:PORT|slurm:FILE",
-    help="Where the work is done: N workers on this machine, those of a Dask scheduler (tls://HOST:PORT with TLS), or "
-    "those that a batch system starts.",
+    help="Where to run the work: N local workers, the workers of a Dask scheduler (tls://HOST:PORT with TLS), or "
+    "workers that a batch system starts.",
 )
-debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and what goes on.")
+debug_option = click.option("--debug", is_flag=True, help="Show the traceback of an error, and log messages.")
 store_option = click.option("--store", type=click.Path(path_type=Path), help="Folder of cached artifacts.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 

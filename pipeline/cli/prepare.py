@@ -9,12 +9,12 @@ from pipeline.cli.options import debug_option
 
 
 @click.command()
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def prepare(*, quiet: bool, debug: bool) -> None:
-    """Compile all kernels now, so that no search waits for it.
+    """Compile all kernels now, so that no later search has to.
 
-    It takes two cores.     `make setup` does this. What is compiled already is only loaded.
+    It uses two cores. `make setup` runs it. Kernels that are compiled already are only loaded.
     """
     from pipeline.placing.prepare import prepare as compile_all
     from pipeline.shared.compiled import cache_root
@@ -22,4 +22,4 @@ def prepare(*, quiet: bool, debug: bool) -> None:
     with console.progress(quiet=quiet) as progress:
         seconds = compile_all(say=progress)
     if not quiet:
-        console.show(f"Ready after {seconds:.0f} s; compiled code is in {cache_root()}")
+        console.show(f"Compiled in {seconds:.0f} s; kernels are cached in {cache_root()}")

@@ -16,26 +16,26 @@ PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("runs", nargs=-1, type=PATH, required=True, metavar="RUN [RUN_B]")
-@click.option("--out", type=PATH, help="The page to write, instead of one in the folder.")
+@click.option("--out", type=PATH, help="HTML page to write; default: in the folder of the run.")
 @click.option("--csv", "table", type=PATH, help="Also write the operations of RUN, their devices and costs, as CSV.")
-@click.option("--model-explorer", "overlay", type=PATH, help="Also write RUN as node data for Model Explorer, JSON.")
-@click.option("--measure", is_flag=True, help="First run RUN's segments here, and note when each of them runs.")
+@click.option("--model-explorer", "overlay", type=PATH, help="Also write RUN as JSON node data for Model Explorer.")
+@click.option("--measure", is_flag=True, help="First run the segments of RUN here and record their timeline.")
 @click.option("--trace", type=PATH, help="Also write the timelines of RUN for Perfetto: .json or .json.gz.")
-@click.option("--mlflow", metavar="URI", help="Also log RUN to an MLflow server, or a folder of MLflow.")
+@click.option("--mlflow", metavar="URI", help="Also log RUN to an MLflow server or folder.")
 @json_option
-@click.option("--quiet", is_flag=True, help="Show no progress over the runs of a folder.")
+@click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str | None, **options: Any) -> None:
-    """Write a page about a run, two runs, or a folder of runs.
+    """Write an HTML page on a run, two runs, or a folder of runs.
 
     \b
-    placewright report run/                        run/report.html again, from the records of the run alone
+    placewright report run/                        write run/report.html again from the records of the run
     placewright report before/ after/ --out c.html two runs side by side, with intervals of their ratios
     placewright report runs/                       runs/index.html: all runs, batches and benchmarks there
-    placewright report run/ --measure              with the timeline of an answer that runs in segments, as it really is
+    placewright report run/ --measure              add the measured timeline of an answer that runs in segments
     placewright report run/ --csv ops.csv --model-explorer overlay.json --trace timeline.json.gz
 
-    A page is one file that loads nothing and opens without a network.
+    A page is one self-contained file.
     """  # noqa: D301  click wants the real backspace character
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs are too many to compare.", "Name one or two, or a folder for an index.")

@@ -23,7 +23,7 @@ from pipeline.cli.options import (
     shape_option,
     store_option,
 )
-from pipeline.core.figures import bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -50,9 +50,9 @@ OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "max-fw-bw": "pipeline
 PASSES = {"max-fw-bw": {"measure.pipelined.passes": "apart"}}
 
 trace_option = click.option(
-    "--trace", type=PATH, help="Write the placement's timeline for Perfetto: .json or .json.gz."
+    "--trace", type=PATH, help="Write the timeline of the placement for Perfetto: .json or .json.gz."
 )
-report_option = click.option("--report", type=PATH, help="Write a page about the answer, with the placed graph: .html.")
+report_option = click.option("--report", type=PATH, help="Write an HTML page with the answer and the placed graph.")
 
 
 def scenario_options(command: Command) -> Command:
@@ -63,23 +63,27 @@ def scenario_options(command: Command) -> Command:
             click.option(
                 "--topology",
                 default="",
-                help="A TOML file, or a preset as equal:4; else the graph's own.",
+                help="TOML file or preset such as equal:4; default: that of the graph.",
             ),
-            click.option("--costs", type=PATH, help="Seconds per operation and device, CSV or JSON."),
-            click.option("--evaluator", default="listsched", help="listsched, sequential, pipelined or latency."),
-            click.option("--contiguous", is_flag=True, help="Of pipelined: stages that can be put in an order."),
-            click.option("--calls", type=COUNT, default=1, help="Of latency: of each accelerator at most."),
-            click.option("--level", default="", help="Of listsched: T0, T1, T1-bare or T2."),
-            click.option("--no-memory", is_flag=True, help="Let devices hold anything."),
-            click.option("--no-ties", is_flag=True, help="Let operations part that must share a device."),
-            click.option("--pins", type=PATH, help="JSON file {operation: device} of what must run where."),
-            click.option("--cost-scale", type=POSITIVE, default=1.0, help="Factor of the costs in a file of nodes."),
+            click.option("--costs", type=PATH, help="CSV or JSON file of seconds per operation and device."),
+            click.option(
+                "--evaluator", default="listsched", help="Execution model: listsched, sequential, pipelined or latency."
+            ),
+            click.option("--contiguous", is_flag=True, help="pipelined: require stages that can be ordered."),
+            click.option("--calls", type=COUNT, default=1, help="latency: most calls of each accelerator."),
+            click.option("--level", default="", help="listsched: contention level T0, T1, T1-bare or T2."),
+            click.option("--no-memory", is_flag=True, help="Ignore memory limits."),
+            click.option("--no-ties", is_flag=True, help="Ignore colocation constraints."),
+            click.option("--pins", type=PATH, help="JSON file {operation: device} of pinned operations."),
+            click.option(
+                "--cost-scale", type=POSITIVE, default=1.0, help="Factor applied to the costs of a file of nodes."
+            ),
             shape_option,
             keep_dynamic_option,
-            click.option("--seed", type=SEED, default=0, help="Seed of everything that is random."),
+            click.option("--seed", type=SEED, default=0, help="Random seed."),
             click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="place.NAME.KEY=VALUE ..."),
             json_option,
-            click.option("--quiet", is_flag=True, help="Show no progress."),
+            click.option("--quiet", is_flag=True, help="Hide progress."),
             debug_option,
         )
     ):
@@ -89,33 +93,35 @@ def scenario_options(command: Command) -> Command:
 
 @click.command()
 @scenario_options
-@click.option("--mode", type=click.Choice(["placement", "order"]), default="placement", help="Order: priorities too.")
+@click.option(
+    "--mode", type=click.Choice(["placement", "order"]), default="placement", help="order: also search priorities."
+)
 @click.option(
     "--objective",
     type=click.Choice(list(OBJECTIVES)),
     help="max-load, latency: as --evaluator pipelined, latency; max-fw-bw: largest load forward and largest backward.",
 )
 @click.option(
-    "--placer", default="auto", help="Which method searches: auto, or see `placewright list place`; several with --on."
+    "--placer", default="auto", help="Search method: auto or one of `placewright list place`; with --on, several."
 )
-@click.option("--replicate", is_flag=True, help="Of pipelined: also the best stages that accelerators take turns at.")
-@click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Of --replicate: per batch.")
-@click.option("--official-out", type=PATH, help="Write the placement as the tools of Tarnawski et al. do.")
-@click.option("--budget", help="Time for the search, such as 10s; 10s if there is no other limit.")
-@click.option("--evaluations", type=COUNT, help="Placements to evaluate at most.")
-@click.option("--gap", default="0", help="End where no placement can be faster by more than this: 1%% or 0.01.")
-@click.option("--curve", type=PATH, help="Write the learning curve: .svg or .png, or its numbers: .jsonl.")
-@click.option("--tensorboard", type=PATH, help="Folder to write event files for TensorBoard to, all along.")
-@click.option("--checkpoint", type=PATH, help="Folder in which learning goes on where it was interrupted.")
-@click.option("--policy", type=PATH, help="A policy that a search left in its --checkpoint, to begin with.")
+@click.option("--replicate", is_flag=True, help="pipelined: also find the best replicated stages.")
+@click.option("--microbatches", type=click.IntRange(min=0), default=0, help="Micro-batches per batch with --replicate.")
+@click.option("--official-out", type=PATH, help="Write the placement in the format of Tarnawski et al.")
+@click.option("--budget", help="Time limit of the search, such as 30s; default 10s without another limit.")
+@click.option("--evaluations", type=COUNT, help="Most placements to evaluate.")
+@click.option("--gap", default="0", help="Stop at this optimality gap: 1%% or 0.01.")
+@click.option("--curve", type=PATH, help="Write the learning curve as .svg, .png or .jsonl (numbers).")
+@click.option("--tensorboard", type=PATH, help="Folder for TensorBoard event files, written during the search.")
+@click.option("--checkpoint", type=PATH, help="Folder of the learning state; an interrupted search resumes from it.")
+@click.option("--policy", type=PATH, help="Initial policy: from the --checkpoint folder of an earlier search.")
 @on_option
 @store_option
 @trace_option
 @report_option
 def search(**options: Any) -> None:
-    """Find where operations of GRAPH should run, without hardware.
+    """Search a placement of GRAPH in a simulator, without hardware.
 
-    GRAPH is a JSON file, a model, or zoo:NAME. The answer tells how far from optimal it can still be.
+    GRAPH is a JSON file, a model, or zoo:NAME. The answer states a lower bound and the gap to it.
     """
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve
@@ -177,7 +183,7 @@ def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -
 
     alone = [f"--{name.replace('_', '-')}" for name in OF_ONE_SEARCH if options[name] is not None]
     if alone:
-        raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Leave out one of them.")
+        raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Remove one of them.")
     say = (lambda text: None) if options["quiet"] else console.say
     with (
         engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine,
@@ -188,19 +194,19 @@ def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -
 
 @click.command()
 @scenario_options
-@click.option("--placement", type=PATH, help="JSON {operation: device}, or the answer of a search.")
-@click.option("--official", type=PATH, help="A result of the tools of Tarnawski et al. instead, which is checked.")
+@click.option("--placement", type=PATH, help="JSON file {operation: device}, or the --json answer of a search.")
+@click.option("--official", type=PATH, help="Result of the tools of Tarnawski et al., to check and simulate instead.")
 @trace_option
 @report_option
 def simulate(**options: Any) -> None:
-    """Say what a placement of GRAPH costs, without hardware."""
+    """Simulate a placement of GRAPH, without hardware."""
     from pipeline.core.errors import UsageError
     from pipeline.offline import search as offline
 
     _check_page(options["report"])
     given = [options[name] for name in ("placement", "official") if options[name] is not None]
     if len(given) != 1:
-        raise UsageError("One placement is simulated.", "Give either --placement or --official.")
+        raise UsageError("Not exactly one placement is given.", "Pass exactly one of --placement, --official.")
     official, scenario = options["official"] is not None, _scenario(options)
     with console.progress(quiet=options["quiet"]) as progress:
         document = offline.simulate(scenario, given[0], official=official, trace=options["trace"], progress=progress)
@@ -210,10 +216,10 @@ def simulate(**options: Any) -> None:
 
 @click.command()
 @scenario_options
-@click.option("--write-costs", type=PATH, help="Also write the seconds it uses, as CSV for --costs.")
-@click.option("--write-official", type=PATH, help="Also write all of it in the format of Tarnawski et al.")
+@click.option("--write-costs", type=PATH, help="Also write the operation times as CSV for --costs.")
+@click.option("--write-official", type=PATH, help="Also write the instance in the format of Tarnawski et al.")
 def bound(**options: Any) -> None:
-    """Say what no placement of GRAPH can be faster than, and why."""
+    """Compute a lower bound of all placements of GRAPH."""
     from pipeline.offline import search as offline
 
     scenario = _scenario(options)
@@ -288,7 +294,7 @@ def _show(
 
 def _asked(document: ScenarioRecord) -> str:
     rules = f"{document['evaluator']} {document['level'] or ''}".strip()
-    memory = "" if document["memory"] else ", memory without limit"
+    memory = "" if document["memory"] else ", memory limits ignored"
     origins = ", ".join(sorted(set(document["costs"].values())))
     return (
         f"{document['graph']}: {document['operations']} operations, {document['edges']} edges; "
@@ -298,12 +304,12 @@ def _asked(document: ScenarioRecord) -> str:
 
 def _of_search(document: SearchDocument) -> list[str]:
     value_s, bound_s = document["value_s"], document["lower_bound_s"]
-    standing = "no bound is known"
+    standing = "no lower bound known"
     if document["proven"]:
-        standing = f"proven optimal by {document['bound_by']}"
+        standing = f"proven optimal ({bound_text(document['bound_by'])})"
     elif bound_s > 0:
         gap = gap_text(document["gap"])
-        standing = f"no placement is faster than {_ms(bound_s)} ({document['bound_by']}): gap {gap}"
+        standing = f"lower bound {_ms(bound_s)} ({bound_text(document['bound_by'])}); gap at most {gap}"
     return [
         f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
@@ -322,24 +328,24 @@ def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
 
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
-    fits = "" if over == 0 else f"; does not fit: {bytes_text(over, 6)} too much"
+    fits = "" if over == 0 else f"; infeasible: {bytes_text(over)} over the memory limits"
     lines = [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
     if document["official"] is not None:
-        lines.append("; ".join(document["official"]["faults"]) or "as it is stated, and nothing is wrong with it")
+        lines.append("; ".join(document["official"]["faults"]) or "the official result is confirmed")
     return lines
 
 
 def _of_bound(document: BoundRecord) -> list[str]:
     if document["lower_bound_s"] <= 0:
-        return ["nothing could be proven"]
-    return [f"no placement is faster than {_ms(document['lower_bound_s'])} ({document['bound_by']})"]
+        return ["no lower bound found"]
+    return [f"lower bound {_ms(document['lower_bound_s'])} ({bound_text(document['bound_by'])})"]
 
 
 def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
     if figures["priority_s"] is None:
         return []
-    placement = "" if planned_s is None else f", as planned {_ms(planned_s)}"
-    return [f"by its order {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}{placement}"]
+    orders = f"with priorities {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}"
+    return [orders if planned_s is None else f"{orders}, planned {_ms(planned_s)}"]
 
 
 def _device_table(document: SearchDocument | SimulateRecord) -> None:
@@ -350,8 +356,8 @@ def _device_table(document: SearchDocument | SimulateRecord) -> None:
         for name, busy_s in document["busy_s"].items()
     ]
     console.table("", ["device", "busy ms", "utilization", "peak memory"], rows)
-    console.show(f"{bytes_text(document['cut_bytes'], 6)} sent between devices")
+    console.show(f"{bytes_text(document['cut_bytes'])} sent between devices")
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.6g} ms"
+    return f"{seconds * 1e3:.4g} ms"

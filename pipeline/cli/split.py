@@ -24,9 +24,11 @@ PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("model")
-@click.option("--placement", type=PATH, required=True, help="JSON {operation: device}, or a run's placement.json.")
+@click.option(
+    "--placement", type=PATH, required=True, help="JSON file {operation: device}, or the placement.json of a run."
+)
 @click.option("--out", type=PATH, required=True, help="Folder to write.")
-@click.option("--devices", help='What the placement names: "A=CPU{KEY=VALUE},GPU"; not needed with a placement.json.')
+@click.option("--devices", help='Devices of the placement: "A=CPU{KEY=VALUE},GPU"; not needed with a placement.json.')
 @click.option("--runner", type=click.Choice(["serial", "level", "threads", "pipeline"]), default="threads")
 @click.option("--requests", type=COUNT, default=1, help="Inferences in flight.")
 @shape_option
@@ -35,7 +37,7 @@ PATH = click.Path(path_type=Path)
 @json_option
 @debug_option
 def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **options: Any) -> None:
-    """Write MODEL in segments that run concurrently.
+    """Split MODEL into segments that run concurrently.
 
     A segment is one model per device and stage.
 
@@ -43,7 +45,7 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     placewright split model.xml --placement run/placement.json --out split/
     placewright split zoo:bert_base --placement mine.json --devices 'A=CPU{INFERENCE_NUM_THREADS=1},GPU' --out split/
 
-    The folder runs with openvino and numpy alone: `import placed; placed.load("split/")` in it, or
+    The folder needs openvino and numpy only: `import placed; placed.load("split/")` in it, or
     `pipeline.load("split/")`; docs/executor.md says how.
     """  # noqa: D301  click wants the real backspace character
     from coarsen.reading.sizes.shapes import InputShapes
@@ -63,5 +65,7 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     ]
     console.table("", ["segment", "device", "operations", "takes", "gives"], rows)
     if manifest.moved:
-        console.show(f"{len(manifest.moved)} operation(s) run with those they lie between: {manifest.moved[0]} ...")
+        console.show(
+            f"{len(manifest.moved)} operation(s) moved to the device of their neighbours: {manifest.moved[0]} ..."
+        )
     console.show(f"Written to {out}: {len(manifest.segments)} segments")

@@ -33,7 +33,7 @@ MOST_WORDS = 200  # of a failure in the table; result.json has them all
 
 model_argument = click.argument("model")
 run_option = click.option(
-    "--run", "--out", "folder", type=click.Path(path_type=Path), help="Run directory; for a new run it is made."
+    "--run", "--out", "folder", type=click.Path(path_type=Path), help="Run directory; created for a new run."
 )
 
 
@@ -48,12 +48,12 @@ run_option = click.option(
 def tune(
     model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any
 ) -> None:
-    """Find the best measured way to run MODEL on this machine.
+    """Find the fastest measured way to run MODEL on this machine.
 
-    That is where each operation runs, and how the devices are set.
+    It decides where each operation runs and the properties of each device.
 
-    MODEL is an OpenVINO IR, ONNX, whatever else OpenVINO reads, or zoo:NAME. The answer is measured on the devices
-    and is never worse than the best single device.
+    MODEL is an OpenVINO IR, an ONNX file, any other format that OpenVINO reads, or zoo:NAME. The answer is
+    measured on the devices and is never worse than the best single device.
 
     \b
     placewright tune model.onnx                                     the lowest latency
@@ -72,7 +72,7 @@ def _rewarded(reward: str | None) -> dict[str, Any]:
 @model_argument
 @run_option
 @shared
-@click.option("--raw", is_flag=True, help="Keep weights as operations of their own.")
+@click.option("--raw", is_flag=True, help="Keep weights as separate operations.")
 def coarsen(model: str, folder: Path | None, raw: bool, **options: Any) -> None:
     """Read MODEL and merge operations that belong together."""
     choices = Choices.taken(options)
@@ -113,7 +113,7 @@ def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure:
 def measure(folder: Path, remeasure: bool, **options: Any) -> None:
     """Measure candidates and baselines, and write the result.
 
-    Candidates are placements and settings; all are measured against one another.
+    Candidates are placements and device properties; all are measured against one another.
     """
     extra = objective_settings(options)
     _advance(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)
@@ -211,7 +211,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
         console.table("", ["after", "nodes", "edges"], rows)
     elif stage == "embed":
         (nodes, features), (_, width) = summary["features"], summary["nodes"]
-        console.show(f"Each of {nodes} nodes has {features} features, and an embedding of {width} numbers.")
+        console.show(f"{nodes} nodes with {features} features and an embedding of width {width} each.")
     elif stage == "group":
         console.show(f"The nodes form {summary['groups']} groups.")
     else:
@@ -275,7 +275,9 @@ def show_result(result: Result) -> None:
     ratio = f"times as fast as {record.contest.control}" if record.contest else ""
     metric = record.contest.metric if record.contest else ""
     differs = f"{metric} falls by" if metric else "outputs differ by"
-    console.table("", ["candidate", "ms", "of starts", "per second", ratio, "precision", differs, "what it is"], rows)
+    console.table(
+        "", ["candidate", "ms", "range over starts", "per second", ratio, "precision", differs, "description"], rows
+    )
     rates = pipelines_text(record.searches, record.candidates)
     told = (winner_text(record.candidates), rates, *warnings(record))
     told += (sizes_text(result.best), alone_text(record.candidates, record.best), accuracy_text(result.best, metric))

@@ -17,33 +17,35 @@ from pipeline.core.errors import UsageError
     "--out",
     type=click.Path(path_type=Path),
     required=True,
-    help="Folder of the state, the weights and the log; goes on from there.",
+    help="Folder of the state, the weights and the log; training resumes from it.",
 )
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of everything that is random.")
-@click.option("--generations", type=COUNT, default=300, show_default=True, help="Rounds of draws of weights.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--generations", type=COUNT, default=300, show_default=True, help="Generations of the cross-entropy method."
+)
 @click.option(
     "--after",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Weights of a training before, which stay; what the schedule before counts is learned.",
+    help="Weights of an earlier training, kept; learn the weight of the previous schedule.",
 )
 @click.option(
     "--members",
     type=click.IntRange(min=2),
-    help="With --after: choose so many policies that complement one another, the first of them those weights.",
+    help="With --after: number of complementary policies; the first has those weights.",
 )
 @click.option(
-    "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="A family of graphs not to learn from; repeatable."
+    "--leave-out", "left_out", multiple=True, metavar="FAMILY", help="Family of graphs to leave out; repeatable."
 )
-@click.option("--limit", type=COUNT, help="Exercises of each family at most, for a quick look.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--limit", type=COUNT, help="Most training cases per family.")
+@click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
 def train(**options: Any) -> None:
-    """Train the placer neural_list, on simulated times alone.
+    """Train the placer neural_list on simulated times.
 
     It learns by the cross-entropy method.
 
-    With --after it learns what a schedule made before counts for the next one; all other weights stay. With --members
-    as well it draws policies around those weights, and keeps those that complement one another.
+    With --after it learns the weight of the previous schedule and keeps all other weights. With --members it also draws
+    policies around those weights, and keeps complementary ones.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
     """
     from pipeline.offline.train import WEIGHTS, complement
@@ -53,7 +55,7 @@ def train(**options: Any) -> None:
 
     out, after, members = options["out"], options["after"], options["members"]
     if members is not None and after is None:
-        raise UsageError("--members was given without --after.", "Give the weights of a training before with --after.")
+        raise UsageError("--members needs --after.", "Pass the weights of an earlier training with --after.")
     course = (CrossEntropy if after is None else CrossEntropy.after)(
         generations=options["generations"], seed=options["seed"]
     )

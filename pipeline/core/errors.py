@@ -69,7 +69,8 @@ class UnknownNameError(UsageError, LookupError):
     """A name that is not registered; where: what lists all that are, for when there are many."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
-        super().__init__(f"There is no {kind} named {name!r}.", nearest(name, known, where))
+        plural = "Known" if " " in kind else f"{kind.capitalize().removesuffix('y')}{'ies' if kind[-1] == 'y' else 's'}"
+        super().__init__(f"Unknown {kind} {name!r}.", nearest(name, known, where, plural))
 
 
 class MissingPackageError(UsageError, ImportError):
@@ -137,20 +138,20 @@ class ShadowedPackageError(PlacewrightError, ImportError):
     exit_code = 2
 
 
-def nearest(name: str, known: Iterable[str], where: str = "") -> str:
+def nearest(name: str, known: Iterable[str], where: str = "", plural: str = "Known") -> str:
     """Return which of known names was meant, or what there is: all of few, the first of many and where the others are.
 
     >>> nearest("gready", ["greedy", "heft"]), nearest("x", ["greedy", "heft"])
     ("Did you mean 'greedy'?", 'Known: greedy, heft.')
     """
     choices = sorted(set(known))
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, choices, n=1)
     if near:
         return f"Did you mean {near[0]!r}?"
     if len(choices) <= CHOICES:
-        return f"Known: {', '.join(choices) or 'none'}."
+        return f"{plural}: {', '.join(choices) or 'none'}."
     more = f"and {len(choices) - CHOICES} more"
-    return f"Known: {', '.join(choices[:CHOICES])} {more}{f'; see {where}' if where else ''}."
+    return f"{plural}: {', '.join(choices[:CHOICES])} {more}{f'; see {where}' if where else ''}."
 
 
 def listed(names: Sequence[str]) -> str:

@@ -31,6 +31,29 @@ def gap_text(gap: float) -> str:
     return f"{100 * gap:.2f} %"
 
 
+BOUNDS = {
+    "load": "load bound",
+    "critical path": "critical-path bound",
+    "work between heads and tails": "head-and-tail bound",
+    "work before and after paths": "path bound",
+    "transfers that memory forces": "memory bound",
+    "largest unit": "largest group",
+    "number of large units": "counting bound",
+    "flow of paths": "path-flow bound",
+    "calls along a path": "call bound",
+}
+"""What a lower bound is called where people read it, by what a document says of it (`bound_by`)."""
+
+
+def bound_text(bound_by: str) -> str:
+    """Return the name of a lower bound as people read it.
+
+    >>> bound_text("work before and after paths"), bound_text("min_cut")
+    ('path bound', 'min_cut')
+    """
+    return BOUNDS.get(bound_by, bound_by)
+
+
 def times_as_fast(value_s: float, reference_s: float) -> float:
     """Return how many times as fast as a reference something is: more is better, the reference itself has 1.
 

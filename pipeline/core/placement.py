@@ -84,7 +84,7 @@ class Placement:
         if faults:
             raise UsageError(
                 f"The placement does not fit: {'; '.join(faults)}.",
-                "Use a placement of this very model on these very devices.",
+                "Use a placement of the same model on the same devices.",
             )
         return cls(np.array([index[document[name]] for name in names], dtype=np.int32), devices)
 
@@ -107,7 +107,7 @@ class Placement:
         if wrong:
             raise UsageError(
                 f"The priorities are not one number per operation: {listed(wrong)}.",
-                "Take `priority` out, or give one for each of them.",
+                "Remove `priority`, or give one per operation.",
             )
         return replace(placement, priority=np.array(list(numbers.values()), np.float64))
 

@@ -34,9 +34,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not 0 <= self.gap < 1:
-            raise UsageError(f"The gap is {self.gap}.", "Give a share of at least 0 and less than 1, such as 0.01.")
+            raise UsageError(f"The gap must lie in [0, 1), got {self.gap}.", "Pass for example 1% or 0.01.")
         if self.evaluations is None and self.seconds is None:
-            raise UsageError("The budget limits nothing.", "Give evaluations, seconds or both.")
+            raise UsageError("The budget has no limit.", "Give evaluations, seconds or both.")
         if (self.evaluations is not None and self.evaluations < 1) or (self.seconds is not None and self.seconds <= 0):
             raise UsageError(
                 f"The budget is {self.evaluations} evaluations and {self.seconds} seconds.",
@@ -97,8 +97,8 @@ class Instance:
         if without_device.size:
             named = ", ".join(self.graph.names[i] for i in without_device[:5])
             raise DeviceError(
-                f"No device may run {without_device.size} operation(s): {named}.",
-                f"Add a device that supports them; there are {', '.join(self.topology.names)}.",
+                f"No device supports {without_device.size} operation(s): {named}.",
+                f"Add a device that supports them; the devices are {', '.join(self.topology.names)}.",
             )
 
 
@@ -226,7 +226,7 @@ def allowed_devices(graph: Graph, topology: Topology, costs: CostTable | None, p
     if forbidden:
         raise DeviceError(
             f"Pins put operations on devices that do not support them: {', '.join(forbidden)}.",
-            "Pin them to other devices, or take these pins away.",
+            "Pin them to other devices, or remove these pins.",
         )
     for o, d in pins.items():
         allowed[operation[o]] = False

@@ -16,16 +16,16 @@ class CoarsenSettings:
     """Which coarseners run, one after another."""
 
     use: tuple[str, ...] = param(("fuse",), "coarseners, applied in this order")
-    raw: bool = param(False, "keep weights as operations of their own instead of folding them into their consumer")
-    shapes: tuple[str, ...] = param((), "shapes of inputs, as in NAME=1x3x224x224; a question mark stays dynamic")
-    shape_ranges: tuple[str, ...] = param((), "sizes that one answer is to serve, as in NAME=1x3x[32..640]x320")
-    keep_dynamic: bool = param(False, "leave dynamic inputs dynamic where no shape is given")
-    input: str = param("", "npz file of an array for each input, by name: their shapes, and what is measured with")
-    split_directions: bool = param(False, "make two operations of every bidirectional LSTM, GRU or RNN sequence")
-    split_groups: bool = param(False, "make two operations of every grouped convolution and multi-head attention")
-    allow: tuple[str, ...] = param((), "rewrites that round, to be tried as candidates: weights-int8")
+    raw: bool = param(False, "keep weights as separate operations instead of folding them into their consumers")
+    shapes: tuple[str, ...] = param((), "input shapes, as in NAME=1x3x224x224; ? keeps a dimension dynamic")
+    shape_ranges: tuple[str, ...] = param((), "ranges of input sizes to tune for, as in NAME=1x3x[32..640]x320")
+    keep_dynamic: bool = param(False, "keep inputs dynamic that have no shape")
+    input: str = param("", "npz file with one array per input name: sets the shapes and the measured inputs")
+    split_directions: bool = param(False, "split every bidirectional LSTM, GRU or RNN sequence into two operations")
+    split_groups: bool = param(False, "split every grouped convolution and multi-head attention into two operations")
+    allow: tuple[str, ...] = param((), "lossy rewrites to try as candidates: weights-int8")
     growth_bytes: int = param(256 << 20, "bytes that folded constants may take beyond 8 times the model's files")
-    read_timeout_s: float = param(600.0, "seconds that reading the model may take before its process is killed")
+    read_timeout_s: float = param(600.0, "timeout of reading the model, in seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ProfileSettings:
 
     inferences: int = param(60, "inferences per device over which the counters are averaged")
     link_inferences: int = param(40, "inferences per chain when a link is measured")
-    timeout_s: float = param(300.0, "seconds one device may take before its process is killed")
-    seconds: float = param(0.0, "seconds after which no more inferences are begun; 0 for a share of the budget")
+    timeout_s: float = param(300.0, "timeout of profiling one device, in seconds")
+    seconds: float = param(0.0, "seconds after which no inference is started; 0: a share of the budget")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,60 +62,66 @@ class PlaceSettings:
     """Which placers run, and how much each may spend."""
 
     use: tuple[str, ...] = param(
-        ("portfolio", "hsdag"), "placers, of equal shares of time; of these two the one that learns needs --budget 90s"
+        ("portfolio", "hsdag"), "placers, with equal shares of time; of these two, the learning one needs --budget 90s"
     )
     reward: Literal["simulated", "measured", "hybrid"] = param(
-        "hybrid", "ask the evaluator, the devices, or the evaluator calibrated to a few measurements round by round"
+        "hybrid",
+        "value placements by the evaluator, the devices, or the evaluator calibrated to measurements in rounds",
     )
-    evaluator: str = param("sequential", "what the placers ask: sequential, listsched, hetero ...")
+    evaluator: str = param("sequential", "evaluator of the placers: sequential, listsched, hetero ...")
     evaluations: int = param(600, "placements that each placer may evaluate")
-    rounds: int = param(3, "of searching and measuring, with the reward `hybrid`")
-    measurements: int = param(12, "placements measured in all these rounds")
-    finalists: int = param(3, "placements that go on to be measured, the best of each placer first")
+    rounds: int = param(3, "rounds of searching and measuring with the reward `hybrid`")
+    measurements: int = param(12, "placements measured in all rounds together")
+    finalists: int = param(3, "finalists: placements to measure, the best of each placer first")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
     """How variants are measured against one another, and what the fastest is."""
 
-    use: str = param("hetero", "what has the last word: hetero (the devices), sequential or replay")
-    objective: Literal["latency", "throughput"] = param("latency", "what is to be best: one request, or many at once")
-    percentile: float = param(50.0, "of the latencies, that the objective latency compares")
+    use: str = param("hetero", "how finalists are compared: hetero (measured on the devices), sequential or replay")
+    objective: Literal["latency", "throughput"] = param(
+        "latency", "what to optimise: latency of one request, or throughput of many"
+    )
+    percentile: float = param(50.0, "percentile of the latencies that the objective latency compares")
     runtime: Literal["hetero", "dataflow", "auto"] = param(
-        "hetero", "what runs splits: OpenVINO's hetero, segments that run concurrently, or whichever is faster"
+        "hetero", "how splits run: OpenVINO's hetero, concurrent segments (dataflow), or the faster (auto)"
     )
     runtimes: tuple[str, ...] = param(
-        (), "what may run the model: openvino, onnxruntime; unless given openvino, and the other's default is told of"
+        (),
+        "runtimes that may run the model: openvino, onnxruntime; default openvino, and the other is reported",
     )
-    settings: bool = param(True, "try the settings of devices, too: threads, streams, precision, requests, batch ..")
-    finalists: int = param(4, "variants that are compared with the best baseline, start by start")
-    starts: int = param(12, "fresh compilations of every finalist, at most")
-    least_starts: int = param(3, "starts without which nothing is claimed")
-    start_s: float = param(1.2, "seconds of turns in a start, at most, where four inferences of either take no longer")
-    turn_s: float = param(0.01, "seconds of one turn; it holds one inference at least")
-    level: float = param(0.95, "with which all claims of a result hold together")
-    least: float = param(0.02, "share that a gain must be worth to be claimed")
-    alone_s: float = param(2.0, "seconds for which the answer and its baseline run alone, for their percentiles")
-    rate: float = param(0.0, "requests that arrive in a second when they run alone; 0 for back to back")
-    samples_per_query: int = param(1, "inferences sent at once when they run alone, which count until the last ended")
-    p99_s: float = param(0.0, "latency that 99 % of the answer's inferences must keep; 0 for any")
-    min_rate: float = param(0.0, "inferences per second that the answer must reach; 0 for any")
-    max_memory_bytes: int = param(0, "memory that the answer's process may take; 0 for any")
-    max_load_s: float = param(0.0, "seconds that compiling the answer may take; 0 for any")
-    timeout_s: float = param(120.0, "seconds that loading, or one turn, may take before the process is killed")
+    settings: bool = param(True, "also tune device properties: threads, streams, precision, requests, batch ...")
+    finalists: int = param(4, "finalists that are compared with the best baseline, start by start")
+    starts: int = param(12, "most starts (fresh compilations) of every finalist")
+    least_starts: int = param(3, "least starts before a gain is claimed")
+    start_s: float = param(1.2, "most seconds of turns per start, if four inferences of each side fit")
+    turn_s: float = param(0.01, "seconds of one turn; at least one inference")
+    level: float = param(0.95, "simultaneous confidence level of all claims of a result")
+    least: float = param(0.02, "least gain that is claimed, as a share")
+    alone_s: float = param(2.0, "seconds that the answer and its baseline run alone, for percentiles")
+    rate: float = param(0.0, "requests per second when they run alone; 0: back to back")
+    samples_per_query: int = param(1, "inferences per query when they run alone; a query ends with its last inference")
+    p99_s: float = param(0.0, "limit on the 99th percentile of latency, in seconds; 0: none")
+    min_rate: float = param(0.0, "least inferences per second; 0: no limit")
+    max_memory_bytes: int = param(0, "limit on the memory of the process, in bytes; 0: none")
+    max_load_s: float = param(0.0, "limit on the compile time, in seconds; 0: none")
+    timeout_s: float = param(120.0, "timeout of loading, and of one turn, in seconds")
     accuracy: Literal["strict", "usual", "loose"] = param(
         "usual", "outputs of low precisions may differ by measure.tolerance (strict), 5 % (usual) or 20 % (loose)"
     )
     tolerance: float = param(1e-3, "largest relative L2 difference of an output from the reference in f32")
-    low_tolerance: float | None = param(None, "the same where a device computes in less than f32, instead of the above")
-    metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
-    metric_drop: float = param(0.01, "share by which the metric may fall from the reference")
-    realtime: bool = param(True, "use real-time scheduling where others disturb the turns, if allowed and harmless")
-    condition: Literal["", "quiet", "shared"] = param(
-        "", "of the comparison: quiet without real-time scheduling, shared beside a load; neither as the machine is"
+    low_tolerance: float | None = param(None, "the same for a device that computes in a precision below f32")
+    metric: str = param("", "quality metric FILE.py:FUNCTION of the outputs, larger is better; replaces the tolerances")
+    metric_drop: float = param(0.01, "allowed drop of the metric from the reference, as a share")
+    realtime: bool = param(
+        True, "use real-time scheduling if other processes disturb the turns, and it is permitted and harmless"
     )
-    load_threads: int = param(0, "busy threads beside which `shared` measures; 0 for one per two processors")
-    dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
-    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
-    memory_bytes: int = param(0, "address space a measuring process may use; 0 for no limit")
-    seconds: float = param(0.0, "stop after so many seconds; 0 for a share of the budget")
+    condition: Literal["", "quiet", "shared"] = param(
+        "", "quiet: without real-time scheduling; shared: beside a load; empty: the machine as it is"
+    )
+    load_threads: int = param(0, "busy threads beside which `shared` measures; 0: one per two processors")
+    dynamic_size: int = param(8, "size of dynamic dimensions except the first")
+    decode_steps: int = param(8, "inferences before the state of a stateful model is reset")
+    memory_bytes: int = param(0, "address space of a measuring process, in bytes; 0: no limit")
+    seconds: float = param(0.0, "stop after this many seconds; 0: a share of the budget")

@@ -43,7 +43,7 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
     if deployment.record.rewrite:
         raise UsageError(
             f"{deployment.path} runs a rewritten model, and ONNX Runtime would run the file it was made from.",
-            f"The targets {EVERYTHING} can.",
+            f"Use the target {EVERYTHING}.",
         )
     source = _source(deployment)
     designators = _designators(deployment)
@@ -114,16 +114,14 @@ def _source(deployment: Deployment) -> Path:
     if path.suffix != ".onnx":
         raise UsageError(
             f"{deployment.path} is a run of {path.name}, which is not an ONNX file.",
-            f"The targets {EVERYTHING} take any model.",
+            f"Use the target {EVERYTHING} for other models.",
         )
     if not path.is_file():
         raise StoreError(
-            f"The model {path} of {deployment.path} is not there.", "Put it back, or run again where it is."
+            f"The model {path} of {deployment.path} is missing.", "Restore it, or run again from its new place."
         )
     if model_sha256(path) != deployment.record.model.source_sha256:
-        raise StoreError(
-            f"{path} has changed since {deployment.path} was made of it.", "Run again with the present file."
-        )
+        raise StoreError(f"{path} has changed since the run {deployment.path}.", "Run again with the present file.")
     return path
 
 
@@ -131,9 +129,8 @@ def _designators(deployment: Deployment) -> dict[str, str]:
     """Return {device of the run: ONNX Runtime's word for it}."""
     if not deployment.record.placement:
         raise UsageError(
-            f"{deployment.path} leaves it to {deployment.record.target} where operations run: "
-            "there is nothing to annotate.",
-            f"The targets {EVERYTHING} can.",
+            f"{deployment.path} lets {deployment.record.target} choose the devices: there is nothing to annotate.",
+            f"Use the target {EVERYTHING}.",
         )
     used = set(deployment.record.placement.values())
     devices = {name: device for name, device in deployment.record.devices.items() if name in used}
@@ -143,13 +140,13 @@ def _designators(deployment: Deployment) -> dict[str, str]:
         raise UsageError(
             f"{deployment.path} runs on {', '.join(unsupported)}, which ONNX Runtime cannot address; "
             f"it knows {', '.join(DESIGNATORS)}.",
-            f"The targets {EVERYTHING} can.",
+            f"Use the target {EVERYTHING}.",
         )
     if len(set(known.values())) != len(known):
         raise UsageError(
-            f"{deployment.path} runs on {', '.join(known)}, some of which ONNX Runtime cannot tell apart; "
+            f"{deployment.path} runs on {', '.join(known)}, some of which ONNX Runtime cannot distinguish; "
             f"it knows {', '.join(DESIGNATORS)}.",
-            f"The targets {EVERYTHING} can.",
+            f"Use the target {EVERYTHING}.",
         )
     return known
 

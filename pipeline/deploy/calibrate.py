@@ -58,8 +58,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.measurements < 1 or self.holdout < 0:
             raise UsageError(
-                f"{self.measurements} measurements and {self.holdout} held out are too few.",
-                "Measure at least one placement, and hold out none or more.",
+                f"{self.measurements} measurements and {self.holdout} held out: at least 1 and 0 are needed.",
+                "Raise --measurements or --holdout.",
             )
 
 

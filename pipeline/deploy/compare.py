@@ -97,7 +97,7 @@ def refuse_slower(comparison: ComparisonRecord) -> None:
     if comparison.verdict == "slower":
         raise SlowerError(
             comparison.text,
-            f"See what changed between the runs; --least allows more than {tolerance_text(comparison.least)}.",
+            f"Find what changed between the runs, or allow more than {tolerance_text(comparison.least)} with --least.",
         )
 
 
@@ -160,7 +160,7 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
     goals = [_objective(run.path) for run in (a, b)]
     if goals[0] != goals[1]:
         raise UsageError(
-            f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs with one objective."
+            f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs of the same objective."
         )
     if (a.record.contest is None) != (b.record.contest is None) and _is_predicted(a) != _is_predicted(b):
         raise UsageError(
@@ -179,7 +179,7 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
     if a.record.fingerprint != b.record.fingerprint:
         differences.append(f"The machines differ{_which(a, b)}.")
     if differences and not across:
-        raise UsageError(" ".join(differences), "Give --across to compare them nevertheless.")
+        raise UsageError(" ".join(differences), "Pass --across to compare them anyway.")
     return differences
 
 

@@ -45,7 +45,7 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     if numbered:
         raise UsageError(
             f"benchmark_app does not read the properties of {', '.join(numbered)} in {plain.target}, and says nothing.",
-            f"The targets {EVERYTHING} can.",
+            f"Use the target {EVERYTHING}.",
         )
     alone = deployment.record.requests == 1 and deployment.record.objective == "latency"
     words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
@@ -168,7 +168,7 @@ def _model(deployment: Deployment, path: Path) -> list[Path]:
             copy_whole(source, copy)
     except OSError as error:
         raise StoreError(
-            f"{path.parent} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."
+            f"{path.parent} cannot be written: {error.strerror}.", "Free disk space, or use another folder with --out."
         ) from error
     return [copy for _, copy in copies]
 

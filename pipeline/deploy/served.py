@@ -70,14 +70,14 @@ def _check(deployment: Deployment) -> None:
     deployment.check_in_openvino()
     if not deployment.record.placement or (len(deployment.record.devices) > 1 and not deployment.is_split):
         raise UsageError(
-            f"{deployment.path} leaves it to {deployment.record.target} where operations run: there are no segments.",
-            "The target ovms can.",
+            f"{deployment.path} lets {deployment.record.target} choose the devices: there are no segments.",
+            "Use the target ovms.",
         )
     if keeps_state(deployment.model):
         raise UsageError(
             f"The model of {deployment.path} keeps a state from one inference to the next; "
             "the server's pipelines cannot.",
-            f"The targets {EVERYTHING} can.",
+            f"Use the target {EVERYTHING}.",
         )
 
 
@@ -87,7 +87,7 @@ def _check_joints(deployment: Deployment, manifest: SplitManifest) -> None:
     passed = [port.names[0] for port in manifest.outputs if port.tensor in given]
     if passed or not all(segment.inputs for segment in manifest.segments):
         what = f"its output {passed[0]} is an input" if passed else "a segment depends on no input"
-        raise UsageError(f"{deployment.path} has no pipeline for the server: {what}.", f"The targets {EVERYTHING} can.")
+        raise UsageError(f"{deployment.path} has no pipeline for the server: {what}.", f"Use the target {EVERYTHING}.")
 
 
 def _model_name(deployment: Deployment, segment: SegmentEntry) -> str:
@@ -112,7 +112,7 @@ def _write_segment(segment: SegmentEntry, source: Path, scratch: Path, base: Pat
             copy_whole(written.with_name(copy.name), copy)
     except OSError as error:
         raise StoreError(
-            f"{base} cannot be written: {error.strerror}.", "Make room, or choose another folder with --out."
+            f"{base} cannot be written: {error.strerror}.", "Free disk space, or use another folder with --out."
         ) from error
     return copies
 

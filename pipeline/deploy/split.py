@@ -89,7 +89,8 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     devices = _specs(record.devices)
     if not record.placement or (len(devices) > 1 and not deployment.is_split):
         raise UsageError(
-            f"{path} leaves it to {record.target} where operations run.", "Take pipeline.Result.load(run).compile()."
+            f"{path} lets {record.target} choose the devices: there are no segments.",
+            "Take pipeline.Result.load(run).compile().",
         )
     how = how_to_run(runner or HowToRun().runner, record.requests if requests is None else requests)
     as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
@@ -169,9 +170,9 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
     if worst.departs:
         (out / MANIFEST).unlink()
         raise OutputMismatchError(
-            f"The segments compute something else than {model}: {worst.difference} off on the inputs {worst.inputs!r}, "
-            f"and {percent(worst.allowed)} is allowed. {out / MANIFEST} was removed.",
-            "Look where it begins: placewright where MODEL --outputs, on each of the devices.",
+            f"The outputs of the segments differ from {model} by {worst.difference} on the inputs {worst.inputs!r} "
+            f"({percent(worst.allowed)} allowed). {out / MANIFEST} was removed.",
+            "Find the first operation that differs: placewright where MODEL --outputs, on each device.",
         )
 
 
@@ -225,16 +226,18 @@ def _document(path: Path) -> Mapping[str, Any]:
     try:
         document = read_json(path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a placement.") from error
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Pass --placement FILE.") from error
     except ValueError as error:
         raise UsageError(
-            f"{path} is not valid JSON: {error}.", "Give a placement.json, or {operation: device}."
+            f"{path} is not valid JSON: {error}.", "Pass a placement.json, or JSON {operation: device}."
         ) from error
     if not isinstance(document, Mapping):
-        raise UsageError(f"{path} holds no placement.", "Give a placement.json, or {operation: device}.")
+        raise UsageError(f"{path} holds no placement.", "Pass a placement.json, or JSON {operation: device}.")
     stated = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
     if not stated["placement"] or not all(isinstance(device, str) for device in stated["placement"].values()):
-        raise UsageError(f"{path} holds no placement of operations.", "Give a placement.json, or {operation: device}.")
+        raise UsageError(
+            f"{path} holds no placement of operations.", "Pass a placement.json, or JSON {operation: device}."
+        )
     return stated
 
 
@@ -255,7 +258,7 @@ def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSp
     unknown = [name for name in used if name not in here]
     if unknown:
         raise UsageError(
-            f"The placement does not say what {', '.join(unknown)} is.", "Name the devices: --devices 'A=CPU{...},GPU'."
+            f"The placement defines no device {', '.join(unknown)}.", "Name the devices: --devices 'A=CPU{...},GPU'."
         )
     return parse_devices(used, here)
 

@@ -130,14 +130,16 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
 
     deployment = Deployment.load(run)
     if model is not None and look_at_model(model).sha256 != deployment.record.model.source_sha256:
-        raise StoreError(f"{run} holds a run of another model than {model}.", "Leave one of the two out.")
+        raise StoreError(f"{run} is a run of another model than {model}.", "Remove one of the two.")
     if deployment.in_onnxruntime:
         return _where_onnx(deployment)
     deployment.check_whole("which OpenVINO does not see as one")
     here = discover()
     missing = sorted({d.plugin for d in deployment.record.devices.values()} - set(here))
     if missing:
-        raise DeviceError(f"There is no device {', '.join(missing)}, which {run} uses.", f"Here: {', '.join(here)}.")
+        raise DeviceError(
+            f"{run} uses {', '.join(missing)}, which this machine does not have.", f"Devices here: {', '.join(here)}."
+        )
     return locate_in(
         deployment.model, wanted_by(deployment), name=str(deployment.model), seconds=SECONDS, minimum=MINIMUM
     )
@@ -198,7 +200,7 @@ def wanted_on(text: str) -> Wanted:
         nameless = NAMELESS.fullmatch(text)
         devices = parse_devices([f"{nameless['plugin']}={text}" if nameless else text], plugins)
         if len(devices) != 1:
-            raise UsageError(f"{text!r} are several devices.", f"Name one, or HETERO:{text} or AUTO:{text}.")
+            raise UsageError(f"{text!r} names several devices.", f"Pass one device, HETERO:{text} or AUTO:{text}.")
         return Wanted(devices[0].openvino_name, devices, asked={"": devices[0].name})
     devices = parse_devices([rest], plugins) if rest else tuple(make_spec(p, p, {}, plugins) for p in plugins)
     target = f"{mode}:{','.join(d.openvino_name for d in devices)}"
@@ -229,7 +231,7 @@ def refuse_fallback(located: WhereRecord) -> None:
         return
     asked, ran = (sorted({getattr(row, name) for row in fallen}) for name in ("asked", "device"))
     raise FallbackError(
-        f"{len(fallen)} operation(s) asked for on {', '.join(asked)} ran on {', '.join(ran)}: "
+        f"{len(fallen)} operation(s) placed on {', '.join(asked)} ran on {', '.join(ran)}: "
         f"{listed([row.operation for row in fallen])}.",
         "Run `placewright doctor`; where a device cannot run them, place them elsewhere.",
     )
@@ -270,7 +272,7 @@ def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted
         return error
     return DeviceError(
         f"{device.name} refuses {len(refused)} operation(s): {listed(refused)}.",
-        f"Give them to another: --device HETERO:{device.name},CPU",
+        f"Run them on another device: --device HETERO:{device.name},CPU",
     )
 
 

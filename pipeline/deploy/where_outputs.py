@@ -187,10 +187,10 @@ def refuse_departure(record: WhereOutputsRecord) -> None:
         return
     worst = max(departed, key=_order)
     raise OutputMismatchError(
-        f"{len(departed)} of {len(record.outputs)} output(s) of {record.run} depart from {record.against}: "
-        f"{worst.name} is {difference_words(worst)} off on the inputs {worst.inputs!r}, and "
-        f"{_percent_of(worst.allowed, worst.kind)} is allowed.",
-        f"Look at {record.first}, where that begins." if record.first else "",
+        f"{len(departed)} of {len(record.outputs)} output(s) of {record.run} differ from {record.against}: "
+        f"{worst.name} is {difference_words(worst)} off on the inputs {worst.inputs!r} "
+        f"({_percent_of(worst.allowed, worst.kind)} allowed).",
+        f"Look at {record.first}, the first operation that differs." if record.first else "",
     )
 
 
@@ -199,11 +199,12 @@ def first_sentence(record: WhereOutputsRecord) -> str:
     row = next((row for row in record.operations if row.operation == record.first), None)
     if row is None:
         if record.operations:
-            alone = "and none does with its result alone exposed" if record.certain else "and the time was up for more"
-            return f"No output departs. {len(record.operations)} operation(s) do with others exposed beside, {alone}."
+            alone = "but none with only its own result exposed" if record.certain else "and the time limit was reached"
+            differing = f"{len(record.operations)} operation(s) differ when further results are exposed"
+            return f"No output differs. {differing}, {alone}."
         unless = "" if record.compared and record.certain else ", as far as was compared"
         return (
-            f"No operation departs{unless}: the results of {record.compared} operation(s) of {record.run} are those of "
+            f"No operation differs{unless}: the results of {record.compared} operation(s) of {record.run} are those of "
             f"{record.against} within {percent(record.allowed)}."
         )
     where = " ".join([f"on {row.device}" if row.device else "", f"in {row.precision}" if row.precision else ""]).strip()
@@ -211,10 +212,12 @@ def first_sentence(record: WhereOutputsRecord) -> str:
         f"{row.operation} ({', '.join(filter(None, (row.type, where)))}): {difference_words(row)} off {record.against}"
     )
     if any(output.departs for output in record.outputs):
-        known = "The first operation that departs is"
-        known = known if record.certain else "The time was up. The first operation that departs is, or is before,"
+        known = "The first operation that differs is"
+        known = (
+            known if record.certain else "The time limit was reached. The first operation that differs is, or precedes,"
+        )
     else:
-        known = "No output departs. The first operation that does is"
+        known = "No output differs. The first operation that differs is"
     return f"{known} {text}, {percent(record.allowed)} is allowed."
 
 

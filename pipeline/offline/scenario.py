@@ -86,7 +86,7 @@ class Scenario:
         if wrong:
             raise UsageError(
                 f"A search does not use {', '.join(wrong)}.",
-                "Set place.NAME.KEY or measure.NAME.KEY; options stand for the rest.",
+                "Set place.NAME.KEY or measure.NAME.KEY; use options for the rest.",
             )
         return dict(Settings().updated(self.settings, "the settings").params_of(stage, name))
 
@@ -117,19 +117,15 @@ class Scenario:
         known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
         values = self.parameters("measure", name)
         if self.level and "level" not in known:
-            raise UsageError(
-                f"The evaluator {name} has no levels of contention.", "Leave --level out, or use listsched."
-            )
+            raise UsageError(f"The evaluator {name} has no levels of contention.", "Remove --level, or use listsched.")
         if self.level:
             values["level"] = self.level
         if self.contiguity and "contiguity" not in known:
-            raise UsageError(
-                f"The evaluator {name} does not place stages.", "Leave --contiguous out, or use pipelined."
-            )
+            raise UsageError(f"The evaluator {name} does not place stages.", "Remove --contiguous, or use pipelined.")
         if self.contiguity:
             values["contiguity"] = self.contiguity
         if self.calls != 1 and "calls" not in known:
-            raise UsageError(f"The evaluator {name} does not count calls.", "Leave --calls out, or use latency.")
+            raise UsageError(f"The evaluator {name} does not count calls.", "Remove --calls, or use latency.")
         if self.calls != 1:
             values["calls"] = self.calls
         if "memory" in known and not self.memory:
@@ -141,7 +137,7 @@ class Scenario:
             )
         if self.ordered and not predictor.execution.ordered:
             raise UsageError(
-                f"The evaluator {name} ignores the order of execution.", "Use listsched, or --mode placement."
+                f"The evaluator {name} ignores the order of execution.", "Use listsched or --mode placement."
             )
         return predictor
 
@@ -232,8 +228,8 @@ def _topology_of(scenario: Scenario, workload: Workload) -> str:
     text = scenario.topology or workload.topology
     if not text:
         raise UsageError(
-            f"{scenario.graph} says nothing of devices, and there is no --topology.",
-            "Give a TOML file or a preset, for example equal:4.",
+            f"{scenario.graph} defines no devices; pass --topology.",
+            "Give a TOML file or a preset, for example --topology equal:4.",
         )
     return text
 
@@ -256,16 +252,18 @@ def read_graph(scenario: Scenario) -> GraphFile:
     name, _, options = text.partition("?")
     if name in zoo.names():
         if options:
-            raise UsageError(f"The model {name} has no options.", "Options are for graphs; see `placewright zoo list`.")
+            raise UsageError(
+                f"The model {name} has no options.", "Remove them; only graphs have options (`placewright zoo list`)."
+            )
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             zoo.export(name, Path(folder) / "model.xml")
             return read_graph(Path(folder) / "model.xml", **scenario.reading())
     if name not in workloads.names():
         known = [*workloads.names(), *zoo.names()]
-        raise UnknownNameError("graph in the zoo", name, known, "`placewright zoo list`")
+        raise UnknownNameError("zoo graph", name, known, "`placewright zoo list`")
     reading = scenario.reading()
     if reading["shapes"].given:
-        raise UsageError(f"{scenario.graph} is not a model: it has no inputs to give a shape.", "Leave --shape out.")
+        raise UsageError(f"{scenario.graph} is a graph, not a model: it has no input shapes.", "Remove --shape.")
     reading["rewrites"].refuse(scenario.graph)
     return GraphFile(workloads.build(text, seed=scenario.seed))
 
@@ -280,7 +278,7 @@ def read_placement(path: Path, case: LoadedScenario) -> Placement:
     nested = isinstance(document.get("placement"), Mapping)
     devices, priority = (document["placement"], document.get("priority")) if nested else (document, None)
     if not all(isinstance(device, str) for device in devices.values()):
-        raise UsageError(f"{path} does not name one device per operation.", "Write {operation: device}.")
+        raise UsageError(f"{path} does not name one device per operation.", "Write JSON {operation: device}.")
     merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
     kept = {name: device for name, device in devices.items() if name not in merged}
     return Placement.from_document({"placement": kept, "priority": priority}, case.graph.names, case.topology.names)
@@ -307,7 +305,7 @@ def _pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | 
     """Return {operation of the graph: device}; a pin of a merged operation binds the one it belongs to."""
     document = read_object(path, "pins")
     if not all(isinstance(device, str) for device in document.values()):
-        raise UsageError(f"{path} does not name one device per operation.", "Write {operation: device}.")
+        raise UsageError(f"{path} does not name one device per operation.", "Write JSON {operation: device}.")
     if members is None:
         return dict(document)
     home = dict(zip(members[0], [graph.names[g] for g in members[1].group.tolist()], strict=True))
@@ -316,7 +314,7 @@ def _pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | 
         first, other = pins.setdefault(home.get(name, name), (name, device))
         if other != device:
             raise UsageError(
-                f"Pins want {first} on {other} and {name}, which is one operation with it, on {device}.",
+                f"Pins conflict: {first} is pinned to {other}; {name}, merged with it, to {device}.",
                 "Pin both to one device.",
             )
     return {operation: device for operation, (_, device) in pins.items()}
@@ -335,9 +333,9 @@ def _check_room(problem: Problem) -> None:
     if over.size:
         members = np.flatnonzero(problem.grouping.group == over[0])
         names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
-        what = "needs" if members.size == 1 else "must share a device and need"
+        what = "needs" if members.size == 1 else "share a colocation constraint and need"
         raise UsageError(
-            f"{names} {what} {bytes_text(held[over[0]], 6)}, and no device that may run this holds more than "
+            f"{names} {what} {bytes_text(held[over[0]], 6)}, and no device that supports them holds more than "
             f"{bytes_text(most[over[0]], 6)}.",
             "Add a device with more memory, or a CPU; or use --no-memory.",
         )
@@ -354,6 +352,6 @@ def _check_ties(problem: Problem) -> None:
         members = np.flatnonzero(problem.grouping.group == without_device[0])
         names = ", ".join(problem.graph.names[i] for i in members[:NAMED])
         raise DeviceError(
-            f"No device may run all of {members.size} operations that must share one: {names}.",
+            f"No device supports all {members.size} operations of a colocation constraint: {names}.",
             "Pin them to one device, or add a device that supports them all.",
         )

@@ -198,8 +198,8 @@ def simulate(
     if unsupported.size:
         pairs = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
         raise DeviceError(
-            f"Devices do not support {unsupported.size} operation(s): {', '.join(pairs)}.",
-            "Move them to other devices.",
+            f"The devices do not support {unsupported.size} operation(s) of the placement: {', '.join(pairs)}.",
+            "Place them on other devices.",
         )
     with telling_of_compiling(progress):
         figures = _figures(case, simulator, given)
@@ -331,12 +331,12 @@ def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Devi
     failed = answer.best.result
     message = "" if not isinstance(failed, MeasurementFailed) else f"{failed.kind}: {failed.message}"
     if not isinstance(failed, MeasurementFailed) or failed.kind != "out_of_memory":
-        return MeasurementError(f"No placement could be simulated ({message}).", "Give the search more time.")
+        return MeasurementError(f"No placement could be simulated ({message}).", "Raise --budget.")
     needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(
-        f"No placement was found that keeps within memory ({message}).",
-        f"{needed} bytes on each device suffice for the placement that needs least of those seen; search longer, or "
-        "with another --placer, or use --no-memory.",
+        f"No feasible placement was found within the memory limits ({message}).",
+        f"The smallest placement seen needs {needed} bytes per device. Raise --budget, use another --placer, or pass "
+        "--no-memory.",
     )
 
 
@@ -358,8 +358,8 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
         return case
     if not (isinstance(placer, LearningPlacer) and placer.keeps):
         raise UsageError(
-            f"The placer {effort.placer} learns nothing that could be kept or given.",
-            "Leave --checkpoint and --policy out, or choose hsdag.",
+            f"The placer {effort.placer} has no policy.",
+            "Remove --checkpoint and --policy, or use a placer that learns, such as hsdag.",
         )
     if effort.checkpoint is None:
         return case

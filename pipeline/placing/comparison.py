@@ -242,7 +242,7 @@ def _alone(
             try:
                 latencies[name] = list(bench.alone(contest.entries[name].variant, seconds))
             except ChildError as error:  # it ran beside others, which is what counts
-                progress(f"{name} did not run alone: {error.failed.message}")
+                progress(f"{name} failed to run alone: {error.failed.message}")
     return latencies
 
 

@@ -64,8 +64,8 @@ class Rounds:
     def __post_init__(self) -> None:
         if self.number < 1 or self.measurements < 0:
             raise UsageError(
-                f"{self.number} rounds and {self.measurements} measurements are too few.",
-                "Set place.rounds to at least 1, and place.measurements to 0 or more.",
+                f"{self.number} rounds and {self.measurements} measurements: at least 1 and 0 are needed.",
+                "Raise place.rounds or place.measurements.",
             )
 
 
@@ -262,8 +262,8 @@ class Campaign:
         predicting = simulator.bind(subject)
         if not is_simulator(predicting):
             raise UsageError(
-                f"{type(simulator).__name__} is not a simulator: it cannot be calibrated to measurements.",
-                "Set place.evaluator to sequential, or choose --reward simulated or measured.",
+                f"{type(simulator).__name__} is not a simulator, so it cannot be calibrated to measurements.",
+                "Set place.evaluator=sequential, or pass --reward simulated or measured.",
             )
         # Simulators that know no launches must find the cost of a sub-graph in the latencies.
         terms = Terms.of(subject, launches=predicting.execution.additive)

@@ -14,8 +14,7 @@ class Notice(str):
 
 
 COMPILING = Notice(
-    "compiling kernels, once after an installation, which takes about a minute; "
-    "`placewright prepare` compiles all of them beforehand"
+    "compiling kernels (once per installation, about a minute); `placewright prepare` compiles all of them in advance"
 )
 
 

@@ -45,7 +45,7 @@ def progress_text(placer: str, p: Progress) -> str:
     >>> progress_text("hsdag", Progress(120, 5000, 0.012, single_s=0.015, bound_s=0.009, left_s=35.2))
     'hsdag: best 12 ms, 1.250x the best single device, gap 25.00 %; 120 of 5000 evaluations; 35 s left'
     """
-    best = [f"best {p.value_s * 1e3:.6g} ms" if p.value_s < math.inf else "nothing that fits yet"]
+    best = [f"best {p.value_s * 1e3:.6g} ms" if p.value_s < math.inf else "no feasible placement yet"]
     if 0 < p.value_s < math.inf:
         if p.single_s > 0:
             best.append(f"{times_as_fast(p.value_s, p.single_s):.3f}x the best single device")

@@ -90,7 +90,7 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
         f"{job} on {count_text(len(rows), 'kind')} of machine",
         words=_in_words(done),
         chart=forest(
-            intervals, label=f"{job}: the answer against the best device alone", reference="the best device alone"
+            intervals, label=f"{job}: the answer against the best single device", reference="the best single device"
         )
         if intervals
         else None,

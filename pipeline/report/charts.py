@@ -256,7 +256,7 @@ def stages(rows: Sequence[tuple[str, float]]) -> Markup:
         if width > 8 * len(name):
             parts.append(svg.text(x + width / 2, 46, name, anchor="middle", kind="small"))
         x += width
-    return svg.drawing("Where the time of the run went", 52, parts)
+    return svg.drawing("Time by stage", 52, parts)
 
 
 def _point(x: float, y: float, kind: str, words: str) -> Markup:

@@ -30,7 +30,7 @@ FIGURES: tuple[tuple[str, Figure, Callable[[float | None], str]], ...] = (
     ("memory of the process", lambda c: c.peak_bytes, bytes_text),
     ("time to load", lambda c: c.compile_s, seconds_text),
     ("processor time of an inference", lambda c: c.cpu_s, seconds_text),
-    ("outputs differ by", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
+    ("output difference", lambda c: c.difference, lambda v: "" if v is None else f"{100 * v:.2g} %"),
 )
 """What is known of a candidate beside its ratios: in words, the figure, and how it is written."""
 
@@ -69,12 +69,12 @@ def _gain(run: RunRecords) -> str:
     """Return in a sentence by how much the answer is better than the best baseline."""
     gain, control = run.result.speedup_over_best_single, run.control
     if control is None or control.name == run.best.name:
-        return "Not at all: the best baseline of one device is the answer."
+        return "No gain: the best single-device baseline is the answer."
     words = f"{gain.ratio:.3f} times {run.better} as {control.name}"
     if run.result.contest is None:
         return f"{words}, as predicted."
     if gain.low == gain.high:
-        return f"No gain over {control.name} is claimed."
+        return f"No significant gain over {control.name}."
     return f"{words} ({gain.low:.3f} to {gain.high:.3f})."
 
 
@@ -82,25 +82,23 @@ def certainty(run: RunRecords) -> str:
     """Return in a sentence or two how far the answer can be relied on."""
     contest = run.result.contest
     if contest is None:
-        return "It is a prediction: a simulator had the last word, and no device was measured."
+        return "This is a prediction of a simulator; no device was measured."
     level = f"{100 * contest.level:g} %"
     compared_with = [n for n in contest.ratios if n not in (TWIN, contest.control)]
     if not contest.ratios:
-        return "Not at all: there was no time to compare anything."
+        return "Not compared: the budget ended before the first comparison."
     starts = max(r.starts for r in contest.ratios.values())
     text = (
-        f"All intervals hold together at {level}: {count_text(len(compared_with), 'candidate')}, each started from "
-        f"scratch up to {count_text(starts, 'time')} beside {contest.control}."
+        f"All intervals hold simultaneously ({level} confidence): {count_text(len(compared_with), 'candidate')}, each "
+        f"started from scratch up to {count_text(starts, 'time')} beside {contest.control}."
     )
     untried = sum(map(is_untried, run.result.candidates))
     if untried:
-        text += f" {count_text(untried, 'other')} had no turn before the budget ended."
+        text += f" {count_text(untried, 'other')} not tried within the budget."
     if contest.disturbed:
-        return f"{text} Other processes disturbed the machine: the baseline differs from its own twin."
+        return f"{text} Other processes disturbed the machine: two runs of the baseline differ."
     if contest.noise is not None:
-        text += (
-            f" The baseline and its own twin seem to differ by {100 * contest.noise:.1f} % at most: that is the noise."
-        )
+        text += f" Noise: two runs of the baseline differ by at most {100 * contest.noise:.1f} %."
     return text
 
 
@@ -121,9 +119,9 @@ def _advice(run: RunRecords) -> str:
         if (contest is not None and contest.disturbed) or disturbed_text(run.result):
             return f"{leave}, and measure again while the machine is quiet."
         if (contest is not None and not contest.ratios) or any(map(is_untried, candidates)):
-            return f"{leave}; a larger --budget compares what there was no time for."
-        return f"{leave}: all that was compared was no faster."
-    return "Copy the code below, or let placewright emit write a program."
+            return f"{leave}; a larger --budget compares the rest."
+        return f"{leave}: no compared candidate is significantly faster."
+    return "Copy the code below, or write a program with `placewright emit`."
 
 
 def changes(run: RunRecords) -> list[Change]:
@@ -147,15 +145,15 @@ def steps(run: RunRecords) -> list[Instruction]:
     folder = shlex.quote(str(run.path))
     instructions = [Instruction("Load it in your own program", program(run))]
     instructions.append(
-        Instruction("Write a program of its own, with the model", f"placewright emit {folder} --to python")
+        Instruction("Write a stand-alone program with the model", f"placewright emit {folder} --to python")
     )
     if (run.path / "placed.xml").is_file():
         deployment = Deployment.load(run.path)
         for target in TARGETS:
             if target in ("benchmark-app", "ovms") and _expressible(deployment, target):
                 instructions.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
-    instructions.append(Instruction("See which operation really runs where", f"placewright where --run {folder}"))
-    instructions.append(Instruction("Fail a build that becomes slower", f"placewright compare {folder} LATER_RUN"))
+    instructions.append(Instruction("Show where every operation runs", f"placewright where --run {folder}"))
+    instructions.append(Instruction("Fail a build on a slow-down", f"placewright compare {folder} LATER_RUN"))
     return instructions
 
 
@@ -247,8 +245,8 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
 
 def _about(c: CandidateRecord) -> str:
     if c.name == TWIN:
-        return "the baseline once more: what differs is noise"
-    return f"the same as {c.same_as}" if c.same_as else c.limit or c.about
+        return "the baseline again, to measure noise"
+    return f"duplicate of {c.same_as}" if c.same_as else c.limit or c.about
 
 
 def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | None]:

@@ -18,14 +18,14 @@ US = 1e6
 DIGITS = 4
 ALONE, CONSTANT, SHARED, WHOLE, BEST, STAYS, PAYS, UNKNOWN = range(8)
 REASONS = (
-    "It is the only device that supports it.",
-    "It follows from constants, and lies where it is read.",
-    "It must share a device with others: state, or quantisation that must not be cut.",
+    "Only this device supports the operation.",
+    "It follows from constants, and is placed with its consumer.",
+    "Colocation constraint: state, or quantisation that must not be cut.",
     "All operations run on this device.",
     "No device is faster for it, and moving it alone saves no transfer.",
     "Another device is faster for it, but moving it alone would cost more in transfers than it saves.",
     "By the profile, moving it alone would pay; the placement was chosen as a whole.",
-    "Nobody measured what it takes on other devices.",
+    "Its time on other devices was not measured.",
 )
 
 

@@ -121,7 +121,7 @@ class RunRecords:
         It is the one that the run searched with, or that of a dataflow where the answer runs in segments.
         """
         if self.graph is None or self.profile is None:
-            return "The run was made by a version that did not keep its graph and costs."
+            return "This run was made by a version that did not store its graph and costs."
         if self.placement.rewrite:
             return "The answer runs a rewritten model, whose operations were not profiled one by one."
         costs, topology = self.profile
@@ -145,7 +145,7 @@ class RunRecords:
         """
         record = self.placement
         if not record.placement:
-            raise UsageError("The runtime decides where operations go, so there is no placement to predict.")
+            raise UsageError("The runtime chooses the devices, so there is no placement to predict.")
         unprofiled = set(record.placement.values()) - set(topology.names)
         if unprofiled:
             names = ", ".join(sorted(unprofiled))

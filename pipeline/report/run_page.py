@@ -26,7 +26,7 @@ DRAWN = 8  # candidates whose latencies are drawn
 LEAST_SAMPLES = 10  # latencies that a distribution is drawn of
 COLUMNS = [
     *("of starts", "95 % interval", "p99", "per second", "precision", "outputs differ by"),
-    *("memory", "loads in", "what it is"),
+    *("memory", "loads in", "description"),
 ]
 SECTIONS = (
     ("do", "What to do", "steps"),
@@ -87,7 +87,9 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
     measured = run.measured
     none = "Devices tell no timeline of an inference that runs as one compiled model, so there is nothing measured."
     if run.in_segments:
-        none = f"Nothing was measured yet; this does: placewright report {shlex.quote(str(run.path))} --measure"
+        none = (
+            f"No timeline was measured yet; measure it with: placewright report {shlex.quote(str(run.path))} --measure"
+        )
     return {"predicted": run.timeline(), "measured": none if measured is None else measured}
 
 
@@ -106,7 +108,7 @@ def _candidates(run: RunRecords) -> dict[str, Any]:
     there = [{"kind": "best" if r["best"] else "", "cells": cells(r)} for r in rows if r["ran"]]
     intervals = findings.intervals(run)
     reference = run.control.name if run.control is not None else ""
-    label = f"How each candidate compares with {reference}: how many times {run.better}"
+    label = f"Candidates relative to {reference}: times {run.better}"
     return {
         "candidate_columns": ["candidate", run.taken, *COLUMNS[:4], f"times {run.better}", *COLUMNS[4:]],
         "better": run.better,
@@ -150,7 +152,7 @@ def _graph(run: RunRecords) -> dict[str, Any]:
     placed = run.placed_graph()
     if placed is not None:
         return graph_context(placed)
-    why = "The run was made by a version that did not keep its graph; make it again to see it."
+    why = "This run was made by a version that did not store its graph; run it again to see it."
     return {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": why}
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from pipeline.core.figures import bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -76,29 +76,29 @@ def _is_search(answer: Answer) -> TypeGuard[SearchDocument]:
 
 
 def _verdict(answer: Answer) -> str:
-    takes = f"The placement takes {seconds_text(answer['value_s'])} in the simulator."
+    takes = f"Simulated: {seconds_text(answer['value_s'])}."
     if not _is_search(answer):
         return takes
     if answer["proven"]:
-        return f"{takes} It is proven to be optimal there, by {answer['bound_by']}."
+        return f"{takes} Proven optimal in the simulator ({bound_text(answer['bound_by'])})."
     bound_s = answer["lower_bound_s"]
     if bound_s <= 0:
-        return f"{takes} No bound is known."
-    return f"{takes} No placement takes less than {seconds_text(bound_s)}: the gap is {gap_text(answer['gap'])}."
+        return f"{takes} No lower bound known."
+    return f"{takes} Lower bound {seconds_text(bound_s)}; gap at most {gap_text(answer['gap'])}."
 
 
 def _glance(answer: Answer) -> list[tuple[str, str]]:
     rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
     size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
-    rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("By which rules", rules)]
+    rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("Execution model", rules)]
     if _is_search(answer):
         found_by = f"{answer['found_by']}, by {answer['placer']}"
         tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
         rows.append(("Found by", f"{found_by}, after {tried}"))
-    fits = "It keeps within the memory of all devices."
+    fits = "Within the memory limits of all devices."
     if answer["over_bytes"]:
-        fits = f"It does not fit: {bytes_text(answer['over_bytes'])} too much."
-    rows.append(("Memory", fits if answer["memory"] else "Memory was not limited."))
+        fits = f"Infeasible: {bytes_text(answer['over_bytes'])} over the memory limits."
+    rows.append(("Memory", fits if answer["memory"] else "Memory limits were ignored."))
     rows.append(("Sent between devices", bytes_text(answer["cut_bytes"])))
     rows.append(
         (

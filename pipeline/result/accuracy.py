@@ -85,11 +85,9 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
     there = [c for c in known.values() if c.latency_s is not None and not c.told_alone]
     exact = [c for c in there if c.accuracy is not None and c.accuracy.exact]
     exact.sort(key=lambda c: _standing(c, contest))
-    words = (
-        [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["Nothing that was tried is exact."]
-    )
+    words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
     allowed = share_of_outputs(answer.limits.output)
-    return (*words, f"Fastest answer within what is allowed ({allowed}): {_answer_text(known[best], contest)}.")
+    return (*words, f"Fastest answer within the tolerance ({allowed}): {_answer_text(known[best], contest)}.")
 
 
 def _standing(candidate: CandidateRecord, contest: ContestRecord) -> tuple[int, float]:
@@ -114,4 +112,4 @@ def judged_on(candidate: CandidateRecord, *, given: bool) -> str:
     """Return what accuracy was judged on as long as no user gave inputs; "" where some were given, or none judged."""
     if given or candidate.accuracy is None:
         return ""
-    return "Accuracy was judged on generated inputs; give --input."
+    return "Accuracy was checked on generated inputs; pass your own with --input."

@@ -15,7 +15,7 @@ from pipeline.shared.payload import read_json
 
 PLACEMENT = "placement.json"
 SPLIT = "split"  # where in a run directory the segments of its answer lie, if it is run in segments
-EVERYTHING = "python and cpp"  # the targets that can express whatever can be measured
+EVERYTHING = "python or cpp"  # the targets that can express whatever can be measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Deployment:
         if in_segments(self.record.target):
             raise UsageError(
                 f"{self.path} runs the model in segments, {why}.",
-                f"Take {self.path / SPLIT}, which runs with openvino and numpy alone, pipeline.load, or --to ovms-dag.",
+                f"Use {self.path / SPLIT} (needs openvino and numpy only), pipeline.load, or --to ovms-dag.",
             )
 
     def check_in_openvino(self) -> None:
@@ -134,7 +134,7 @@ class Deployment:
         if self.is_split:
             raise UsageError(
                 f"{self.path} splits the model over {', '.join(record.devices)}, which {target} cannot express.",
-                f"The targets {EVERYTHING} can.",
+                f"Use the target {EVERYTHING}.",
             )
         mode, colon, _ = record.target.partition(":")
         if not colon and len(record.devices) == 1:
@@ -143,9 +143,9 @@ class Deployment:
         plugins = [d.plugin for d in record.devices.values()]
         if len(set(plugins)) != len(plugins):
             raise UsageError(
-                f"{self.path} runs on {', '.join(record.devices)}, which {target} cannot tell apart: "
-                f"all it knows is {', '.join(sorted(set(plugins)))}.",
-                f"The targets {EVERYTHING} can.",
+                f"{self.path} runs on {', '.join(record.devices)}, which {target} cannot distinguish: "
+                f"it knows {', '.join(sorted(set(plugins)))}.",
+                f"Use the target {EVERYTHING}.",
             )
         order = ",".join(self._listed())
         return PlainTarget(
@@ -175,9 +175,9 @@ def _unfinished(path: Path) -> StoreError:
     manifest = RunDirectory(path).manifest()
     if manifest is None:
         return StoreError(
-            f"{path} holds no run.", "Name the run directory that `placewright tune MODEL --run DIR` wrote."
+            f"{path} is not a run directory.", "Pass the run directory of `placewright tune MODEL --run DIR`."
         )
     last = list(manifest["stages"])[-1:] or ["the start"]
     return StoreError(
-        f"The run in {path} is not finished: it has come to {last[0]}.", f"placewright measure --run {path}"
+        f"The run in {path} is not finished: its last stage is {last[0]}.", f"placewright measure --run {path}"
     )

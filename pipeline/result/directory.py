@@ -79,11 +79,11 @@ class RunDirectory:
             if schema == SCHEMA and not {"model", "settings", "stages"} <= document.keys():
                 raise KeyError("model, settings or stages")
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} is damaged.", "Delete the run directory, or choose another.") from error
+            raise StoreError(f"{path} is damaged.", "Delete the run directory, or use another.") from error
         if schema != SCHEMA:
             raise StoreError(
                 f"{self.path} was written with schema {schema}; this version writes {SCHEMA}.",
-                "Choose another run directory.",
+                "Use another run directory.",
             )
         return document
 
@@ -97,8 +97,8 @@ class RunDirectory:
         # Where no stage has finished, the model may have been at fault and have been mended since.
         if document is not None and document["stages"] and document["model"]["sha256"] != model.sha256:
             raise StoreError(
-                f"{self.path} holds a run of another model, {document['model']['path']}.",
-                "Choose another run directory.",
+                f"{self.path} is a run of another model, {document['model']['path']}.",
+                "Use another run directory.",
             )
         return document
 
@@ -166,7 +166,7 @@ def take_away_stale(folder: Path, keys: Mapping[str, str], *, same_settings: boo
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{error.filename}, of a run before, cannot be removed: {error.strerror}.", "Choose another run directory."
+            f"{error.filename}, of a run before, cannot be removed: {error.strerror}.", "Use another run directory."
         ) from error
 
 

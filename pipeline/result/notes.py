@@ -27,17 +27,17 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     shares += [f"{name} has no entries" for name in profile["empty"]]
     if shares:
         sentences.append(
-            f"In f32 on the CPU as well, {', '.join(shares)}: that tells nothing of whether a device is right. Give "
-            "inputs that tell more with --input."
+            f"Also in f32 on the CPU, {', '.join(shares)}: such outputs cannot show whether a device is right. Pass "
+            "representative inputs with --input."
         )
     if profile["slowdown"] is None:
         sentences.append(
-            "How much devices that run at the same time slow one another down was not told, because other processes "
-            "kept the processors busy; predictions assume that they do not."
+            "The mutual slow-down of devices that run at the same time was not measured, because other processes kept "
+            "the processors busy; predictions assume none."
         )
     disturbed = list(dict.fromkeys(words for outcome in outcomes.values() for words in disturbances(outcome.entry)))
     if disturbed:
-        sentences.append(f"Measurements were disturbed, and the next run takes them again: {'; '.join(disturbed)}.")
+        sentences.append(f"Measurements were disturbed; the next run repeats them: {'; '.join(disturbed)}.")
     return sentences
 
 
@@ -50,11 +50,11 @@ def placing_notes(place: Outcome) -> list[str]:
     least = max((s["lower_bound_s"] for s in searches), default=0.0)
     if best is None:
         return []
-    bound = f", and none can take less than {least * 1e3:.2f} ms" if least else ""
+    bound = f" (lower bound {least * 1e3:.2f} ms)" if least else ""
     return [
-        "The devices are halves of one CPU, which HETERO runs one after another: the best placement is predicted to "
-        f"take {best * 1e3:.2f} ms{bound}. So settings were tried before any split; name devices with --devices, or "
-        "give --runtime auto, to search for more."
+        "The devices are halves of one CPU, which HETERO runs one after another; the best placement is predicted to "
+        f"take {best * 1e3:.2f} ms{bound}. Device properties were therefore tried before splits. Pass --devices or "
+        "--runtime auto to search further."
     ]
 
 
@@ -63,9 +63,7 @@ def sequence_notes(read: Entry) -> list[str]:
     if SEQUENCE not in read.files:
         return []
     why = payload.read_json(read.path(SEQUENCE))["why"]
-    return [
-        f"Every inference begins with the initial state, because a second one with inputs of these sizes fails: {why}."
-    ]
+    return [f"Every inference starts from the initial state, because a second one with these input sizes fails: {why}."]
 
 
 def reference_notes(read: Entry) -> list[str]:
@@ -79,33 +77,33 @@ def reference_notes(read: Entry) -> list[str]:
     sentences = [why if why.endswith(".") else f"{why}." for why in facts.why_not]
     if facts.executor:
         sentences.append(
-            f"Outputs are compared with those of the source by {facts.executor}, on {', '.join(facts.kinds)}: that "
-            f"took {facts.seconds:.1f} s."
+            f"Outputs are compared with the source in {facts.executor}, on {', '.join(facts.kinds)} "
+            f"({facts.seconds:.1f} s)."
         )
     else:
-        sentences.append(
-            "The source was not run: outputs are compared with the CPU's in f32, of the model as measured."
-        )
+        sentences.append("The source was not run: outputs are compared with the measured model on the CPU in f32.")
     if facts.unstable:
         sentences.append(
-            f"What is right cannot be told of {', '.join(facts.unstable)} on generated inputs: by {facts.executor} as "
-            "well, a change of the inputs by one part in 100,000 changes it by more than 10 %. Give inputs that tell "
-            "more with --input."
+            f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: in {facts.executor}, "
+            "too, a change of the inputs by one part in 100,000 changes it by more than 10 %. Pass representative "
+            "inputs with --input."
         )
     if facts.way:
         sentences.append(
-            f"Read as usual, the model computes something else than its source ({facts.departed}, by "
-            f"{facts.executor}), which is a fault of the runtime. Outputs are right {facts.way}: so the model "
-            f"was read, which takes {facts.cost:.2f} times as long."
+            f"Read as usual, the model differs from its source ({facts.departed}, by {facts.executor}), a fault of the "
+            f"runtime. It was read {facts.way}, which gives the right outputs and takes {facts.cost:.2f} times as long."
         )
     return sentences
 
 
 def partition_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return sentences on stages that were asked for METIS where pymetis is not installed."""
-    others = {"coarsen": "coarsen.heavy_edge took its place", "group": "an order of the operations was divided instead"}
+    others = {
+        "coarsen": "coarsen.heavy_edge was used instead",
+        "group": "the operations were partitioned along an order instead",
+    }
     return [
-        f"{stage}.metis was asked for, but pymetis is not installed: {instead}."
+        f"pymetis, which {stage}.metis needs, is not installed: {instead}."
         for stage, instead in others.items()
         if stage in outcomes
         and "pymetis" in outcomes[stage].task.version

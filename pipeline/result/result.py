@@ -76,7 +76,7 @@ class Result:
         """
         file = path / "result.json"
         if not file.exists():
-            raise StoreError(f"{path} holds no result.", "Run `placewright tune` or `placewright measure` first.")
+            raise StoreError(f"{path} has no result.", "Run `placewright tune` or `placewright measure` first.")
         try:
             document = payload.read_json(file)
             if document["schema"] == SCHEMA:
@@ -423,5 +423,5 @@ def _place_file(source: Path, target: Path) -> None:
         copy_whole(source, target)
     except OSError as error:
         raise StoreError(
-            f"{target} cannot be written: {error.strerror}.", "Make room, or choose another folder."
+            f"{target} cannot be written: {error.strerror}.", "Free disk space, or use another folder."
         ) from error

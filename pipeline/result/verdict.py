@@ -68,7 +68,7 @@ class Limits:
         """Return a sentence on a limit of which too few latencies were seen to tell whether it is kept."""
         if not self.p99_s or "99" in candidate.percentiles:
             return ()
-        return (f"Too few latencies of {candidate.name} were measured to tell its p99; a larger budget would.",)
+        return (f"Too few latencies of {candidate.name} were measured for its p99. Use a larger --budget.",)
 
 
 def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
@@ -79,10 +79,12 @@ def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
     alive = [r for r in rows if r.latency_s is not None]
     best, single = alive[0], next((r for r in alive if r.single), None)
     if single is None:
-        return Verdict(best.name, f"No single device runs the model; {best.name} does.", NONE)
+        return Verdict(best.name, f"No single device can run the model; use {best.name}.", NONE)
     ratio = _median(single) / _median(best) if _median(best) else 1.0
     if best.single or ratio <= 1:
-        return Verdict(single.name, f"Nothing is predicted to beat the best single device: use {single.name}.", NONE)
+        return Verdict(
+            single.name, f"No placement is predicted to be faster than the best single device. Use {single.name}.", NONE
+        )
     text = f"{best.name} is predicted to be {ratio:.3f} times as fast as the best single device, {single.name}."
     return Verdict(best.name, text, RatioEstimate(ratio, ratio, ratio))
 
@@ -105,10 +107,10 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     elif not broken.get(contest.control):
         verdict = _no_claim(contest, known)
     elif kept:  # the fastest that keeps the limits, whatever may be said of its speed
-        why = f"{contest.control} does not: {broken[contest.control]}"
-        verdict = Verdict(kept[0], f"{kept[0]} is the fastest that keeps the limits; {why}.", NONE)
+        why = f"{contest.control} is not: {broken[contest.control]}"
+        verdict = Verdict(kept[0], f"Use {kept[0]}, the fastest candidate within the limits; {why}.", NONE)
     else:
-        text = f"Nothing keeps the limits. {contest.control}: {broken[contest.control]}."
+        text = f"No candidate is within the limits. {contest.control}: {broken[contest.control]}."
         verdict = Verdict(contest.control, text, NONE)
     text = verdict.text + _by_size(known[verdict.best], contest.control) + condition_text(contest)
     verdict = replace(verdict, text=text)
@@ -190,12 +192,12 @@ def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestReco
     ratio = contest.ratios[best]
     what = "as fast" if contest.objective == "latency" else "as many inferences per second"
     others = (
-        _over(best, contest.over_default, "the plug-in's default", contest.default, contest.control),
+        _over(best, contest.over_default, "the plug-in defaults", contest.default, contest.control),
         _over(best, contest.over_hint, "the best hint", contest.hint, contest.control),
     )
     text = (
         f"Use {best}: {ratio.ratio:.3f} times {what} as the best baseline, {contest.control} "
-        f"({_interval(ratio)}, {100 * contest.level:g} % for all that were compared)"
+        f"({_interval(ratio)}, {100 * contest.level:g} % confidence for all candidates together)"
     )
     gain = ratio
     text = "; ".join([text, *(words for words in others if words)]) + "."
@@ -221,32 +223,32 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
     best = max(seen, key=lambda name: seen[name], default="")
     if not best or seen[best] < STRIKING:
         return ""
-    return f" At first sight {best} is about {seen[best]:.1f} times as fast; a larger budget would tell."
+    return f" In the screening {best} was about {seen[best]:.1f} times as fast; confirm it with a larger --budget."
 
 
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
     name = contest.control
-    single = "" if known[name].single else " No single device runs the model."
+    single = "" if known[name].single else " No single device can run the model."
     searched = [n for n in contest.ratios if not known[n].baseline]
     waiting = [c for c in known.values() if not (c.baseline or c.same_as or c.failed or c.log_ratios)]
     if not searched and waiting:
         text = (
-            f"There was no time to compare anything with {name}, the fastest baseline at first sight: use it. "
-            f"A budget {max(1, math.ceil(contest.missing_s))} s larger would do.{_at_first_sight(known, contest)}"
+            f"No time was left to compare candidates with {name}, the fastest baseline of the screening. Use it. "
+            f"Add at least {max(1, math.ceil(contest.missing_s))} s to --budget.{_at_first_sight(known, contest)}"
         )
     elif not searched and not contest.ratios:
-        text = f"All that runs is one with {name}: use it."
+        text = f"Every candidate that runs is equivalent to {name}. Use it."
     elif contest.disturbed:
         text = (
-            f"Cannot decide: other processes disturb this machine so much that {name} differs from itself by up to "
-            f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Until it is quiet, use {name}."
+            f"No decision: other processes disturb this machine so much that two runs of {name} differ by up to "
+            f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Use {name}; measure again when the machine is quiet."
         )
     else:
         most = max((contest.ratios[n].high for n in searched), default=1.0)
-        had = f"at most {max(0.0, 100 * (most - 1)):.1f} % is to be had"
-        had += " of what was tried" * any(map(is_untried, known.values()))
-        bound = f" ({had})" if most < 2 else ""
+        level = f"{100 * contest.level:g} % confidence"
+        tried = " of what was tried" * any(map(is_untried, known.values()))
+        bound = f"; at most {max(0.0, 100 * (most - 1)):.1f} % is possible{tried}" if most < 2 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)
-        text = f"Nothing compared here is faster than {name} by {least} for certain{bound}: use {name}.{sight}"
+        text = f"No significant speed-up of {least} or more over {name} ({level}{bound}). Use {name}.{sight}"
     return Verdict(name, text + single, NONE)

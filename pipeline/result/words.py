@@ -104,7 +104,7 @@ def disturbed_text(result: ResultRecord) -> str:
     if waited <= DISTURBED or (result.contest is not None and result.contest.condition == "shared"):
         return ""
     return (
-        "Other processes disturbed the measurement: its threads spent up to "
+        "Other processes disturbed the measurement: threads spent up to "
         f"{waited:.0%} of their time waiting for a processor. Measure again while the machine is quiet."
     )
 
@@ -114,8 +114,8 @@ def realtime_text(candidates: Sequence[CandidateRecord]) -> str:
     if not any(c.realtime for c in candidates):
         return ""
     return (
-        "Turns ran under real-time scheduling, which keeps other processes away: a program of yours takes as long as "
-        "the answer does alone."
+        "Candidates were compared under real-time scheduling, which keeps other processes away. Expect the latency of "
+        "the answer alone in your own program."
     )
 
 
@@ -133,7 +133,7 @@ def alike_text(candidates: Sequence[CandidateRecord]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"The plug-in runs these as it runs what stands in brackets: {', '.join(names[:MOST_NAMED])}{more}."
+    return f"Duplicates, which the plug-in runs as the candidate in brackets: {', '.join(names[:MOST_NAMED])}{more}."
 
 
 def slow_starts_text(contest: ContestRecord | None) -> str:
@@ -148,11 +148,11 @@ def slow_starts_text(contest: ContestRecord | None) -> str:
         for name, told in sorted(slow.items(), key=lambda item: -item[1].slow)
     ]
     steady = [n for n, told in contest.starts.items() if n in contest.ratios and not told.slow and told.starts > 2]
-    avoided = "no setting compared here avoided it for certain"
+    avoided = "no compared setting is known to avoid it"
     if steady:
         name = max(steady, key=lambda n: contest.starts[n].starts)
-        avoided = f"none of the {contest.starts[name].starts} starts of {name} did"
-    return f"{', '.join(lines[:MOST_NAMED])}, from loading to the end; {avoided}."
+        avoided = f"none of the {contest.starts[name].starts} starts of {name} was slow"
+    return f"{', '.join(lines[:MOST_NAMED])}, for the whole start; {avoided}."
 
 
 def _figures(contest: ContestRecord) -> set[str]:
@@ -166,7 +166,7 @@ def untried_text(candidates: Sequence[CandidateRecord]) -> str:
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"There was no time to try {', '.join(names[:MOST_NAMED])}{more}; a larger --budget goes on from here."
+    return f"Not tried within the budget: {', '.join(names[:MOST_NAMED])}{more}. A larger --budget continues from here."
 
 
 def is_untried(candidate: CandidateRecord) -> bool:
@@ -184,13 +184,13 @@ def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
         options = [f"{name}={value}" for name, value in row["devices"][0]["properties"].items()]
         return ", ".join([row["target"], *(options or ["as it comes"])])
     if row.get("kind") in ("default", "hint"):
-        return f"the plug-in {'as it comes' if row['kind'] == 'default' else 'with a hint'}, {row.get('precision', '')}"
+        return f"plug-in {'defaults' if row['kind'] == 'default' else 'hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:
         together = f", {row['batch']} inferences at once" if row.get("batch", 1) > 1 else ""
         rewrite = f", {row['rewrite'].replace('-', ' ')}" if row.get("rewrite") else ""
         return _device_text(row["devices"][0]) + rewrite + together
     ran = " and ".join(row.get("executed_on", ()))
-    return f"OpenVINO's own choice{f': {ran}' if ran else ''}{pieces}"
+    return f"chosen by OpenVINO{f': {ran}' if ran else ''}{pieces}"
 
 
 def _device_text(device: DeviceDocument) -> str:
@@ -219,7 +219,7 @@ def winner_text(candidates: Sequence[CandidateRecord]) -> str:
     if not best:
         return ""
     words = [f"{placer} {latency.median * 1e3:.2f} ms" for placer, latency in best.items()]
-    return f"Fastest split of each placer: {', '.join(words)}."
+    return f"Fastest split by placer: {', '.join(words)}."
 
 
 def pipelines_text(searches: Sequence[SearchRecord], candidates: Sequence[CandidateRecord]) -> str:
@@ -245,12 +245,12 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
     if not words:
         return ""
     if c.cpu_s is not None:
-        words.append(f"{c.cpu_s * 1e3:.2f} ms of processor time an inference")
+        words.append(f"{c.cpu_s * 1e3:.2f} ms of processor time per inference")
     if c.peak_bytes is not None:
-        words.append(f"{bytes_text(c.peak_bytes)} at most")
+        words.append(f"peak memory {bytes_text(c.peak_bytes)}")
     if c.compile_s is not None:
         words.append(f"loads in {c.compile_s:.2f} s")
-    plain = ", without the real-time scheduling under which turns were measured" if c.realtime else ""
+    plain = ", without real-time scheduling" if c.realtime else ""
     return f"{c.name} alone{plain}: {', '.join(words)}."
 
 
@@ -267,11 +267,11 @@ def _between(ends: tuple[float, float] | None) -> str:
 def search_text(search: SearchRecord) -> str:
     """Return in a few sentences what a placer's search came to."""
     tried, asked = search["evaluations"], search["measurements"]
-    done = f"{search['placer']} tried {_count(tried, 'placement')} in the simulator"
+    done = f"{search['placer']} simulated {_count(tried, 'placement')}"
     if search["reward"] == "measured":
         done = f"{search['placer']} measured {_count(tried, 'placement')}"
     elif search["reward"] == "hybrid":
-        done += f", and {asked or 'none'} of its own {'was' if asked == 1 else 'were'} measured"
+        done += f", of which {asked or 'none'} {'was' if asked == 1 else 'were'} measured"
     sentences = [done, _best_text(search), *_calibration_text(search)]
     return " ".join(f"{s}." for s in sentences if s)
 
@@ -280,7 +280,7 @@ def _best_text(search: SearchRecord) -> str:
     measured_s: float | None = search["measured_s"]
     hybrid = search["reward"] == "hybrid"
     if hybrid and measured_s is None and search["predicted_s"] is None and search["value_s"] is not None:
-        return "It found nothing that was not known before"
+        return "It found no new placement"
     predicted_s: float | None = search["predicted_s"] if hybrid else search["value_s"]
     if search["reward"] == "measured":
         predicted_s = None
@@ -291,24 +291,24 @@ def _best_text(search: SearchRecord) -> str:
     elif predicted_s is not None:
         takes = f"is predicted to take {predicted_s * 1e3:.2f} ms"
     else:
-        return "None of them can run"
+        return "None of them is feasible"
     text = f"The best, {method}, {takes}"
     if not search["lower_bound_s"] or hybrid:  # whose simulator changes with every measurement
         return text
     if search["proven"]:
-        return f"{text}, which is proven to be optimal there"
-    return f"{text}; no placement can take less than {search['lower_bound_s'] * 1e3:.2f} ms there"
+        return f"{text}, proven optimal in the simulator"
+    return f"{text}; lower bound in the simulator {search['lower_bound_s'] * 1e3:.2f} ms"
 
 
 def _calibration_text(search: SearchRecord) -> list[str]:
     refused = search.get("refused")
     if refused and not search["used"]:
-        return [f"The simulator could not be corrected by measurements: {refusal_text(refused)}"]
+        return [f"The simulator could not be calibrated to measurements: {refusal_text(refused)}"]
     errors = [r["error"] for r in search.get("rounds", ()) if r["error"] is not None]
     if not errors:
         return []
     listed = ", then ".join(f"{100 * e:.1f} %" for e in errors)
-    return [f"Before measurements corrected the simulator, its predictions were off by {listed}"]
+    return [f"Median prediction error before each calibration of the simulator: {listed}"]
 
 
 def _count(number: int, thing: str) -> str:

@@ -114,7 +114,7 @@ class Settings:
         if section not in SECTIONS or not rest:
             near = difflib.get_close_matches(section, SECTIONS, n=1)
             known = [f"{near[0]}.{rest}"] if near and rest else all_section_keys()
-            raise UsageError(f"There is no key {key!r}.", nearest(key, known))
+            raise UsageError(f"Unknown key {key!r}.", nearest(key, known))
         name, _, parameter = rest.partition(".")
         if not parameter:
             return self._with_field(section, name, value)
@@ -123,7 +123,7 @@ class Settings:
     def _with_field(self, section: str, name: str, value: Any) -> Settings:
         current = getattr(self, section)
         if name not in {f.name for f in fields(current)}:
-            raise UsageError(f"There is no key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
+            raise UsageError(f"Unknown key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
         if name in ("use", "runtimes") and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = tuple(word.strip() for word in value.split(","))
         typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
@@ -132,11 +132,13 @@ class Settings:
             stage = "measure" if name == "evaluator" else section
             known = registry.table(stage)
             if chosen not in known:
-                raise UsageError(f"{section}.{name}: no implementation {chosen!r}.", nearest(chosen, known))
+                raise UsageError(f"{section}.{name}: unknown implementation {chosen!r}.", nearest(chosen, known))
         for chosen in typed if name == "runtimes" else ():
             if chosen not in RUNTIMES:
                 what = "What runs splits is --runtime." if chosen in ("hetero", "dataflow", "auto") else ""
-                raise UsageError(f"{section}.{name}: no runtime {chosen!r}. {what}".strip(), nearest(chosen, RUNTIMES))
+                raise UsageError(
+                    f"{section}.{name}: unknown runtime {chosen!r}. {what}".strip(), nearest(chosen, RUNTIMES)
+                )
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:
@@ -153,7 +155,7 @@ def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:
     known = {p.name: p for p in registry.parameters(registry.implementation(stage, name))}
     key = f"{stage}.{name}.{parameter}"
     if parameter not in known:
-        raise UsageError(f"There is no key '{key}'.", nearest(key, [f"{stage}.{name}.{p}" for p in known]))
+        raise UsageError(f"Unknown key '{key}'.", nearest(key, [f"{stage}.{name}.{p}" for p in known]))
     typed = coerce(known[parameter].type, value, key)
     for number in typed if isinstance(typed, tuple) else (typed,):
         _check_range(key, number, known[parameter].least)
@@ -273,7 +275,9 @@ def parse_share(value: str, what: str) -> float:
     except ValueError:
         share = math.nan
     if not 0 <= share < 1:
-        raise UsageError(f"The {what} {value!r} is not a share.", "Write a percentage below 100, such as 2%, or 0.02.")
+        raise UsageError(
+            f"The {what} {value!r} is not a percentage or share.", "Write a percentage below 100, such as 2%, or 0.02."
+        )
     return share
 
 
@@ -288,10 +292,10 @@ def parse_time(value: Any, what: str, example: str) -> float:
     else:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
         if match is None or match[2] not in UNITS_S:
-            raise UsageError(f"The {what} {value!r} is not a time.", f"Write for example {example}.")
+            raise UsageError(f"The {what} {value!r} is not a duration.", f"Write for example {example}.")
         seconds = float(match[1]) * UNITS_S[match[2]]
     if not 0 < seconds < math.inf:
-        raise UsageError(f"The {what} {value!r} leaves no time.", "Give more than 0 seconds, for example 60s.")
+        raise UsageError(f"The {what} {value!r} must be above 0 s.", "Write for example 60s.")
     return seconds
 
 

@@ -168,10 +168,10 @@ def _mend(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder)
             return
     late = source.deadline.passed
     where = f"; the first operation that departs is {located[0]}" if located else ""
-    tried = "There was no time to try all that may help." if late else "What usually helps does not."
+    tried = "The budget ended before all workarounds were tried." if late else "The known workarounds do not help."
     raise OutputMismatchError(
-        f"{source.path} computes something else once it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
-        f"Give a larger --budget. {REMEDY}" if late else REMEDY,
+        f"The outputs of {source.path} change when it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
+        f"Raise --budget. {REMEDY}" if late else REMEDY,
     )
 
 

@@ -57,10 +57,10 @@ class FolderCheckpointer:
         try:
             snapshot, context = _read(path, STATE)
         except _UnusableError as error:
-            log.warning("%s is not gone on from: %s", path, error)
+            log.warning("cannot resume from %s: %s", path, error)
             return None
         if context != self.context:
-            log.warning("%s is of another search; this one begins from scratch and will replace it", path)
+            log.warning("%s is of another search; this search starts from scratch and will replace it", path)
             return None
         return snapshot
 
@@ -89,7 +89,7 @@ def read_policy(path: Path) -> Snapshot:
     """
     file = path / f"{POLICY}{SUFFIX}" if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"There is no policy {file}.", "Give a policy.safetensors that a search left, or its folder.")
+        raise UsageError(f"Policy not found: {file}.", "Give a policy.safetensors that a search left, or its folder.")
     try:
         return _read(file, POLICY)[0]
     except _UnusableError as error:
@@ -136,7 +136,7 @@ def replace_file(path: Path, content: bytes) -> None:
         write_whole(path, content)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}.", "Make room, or choose another folder."
+            f"{path} cannot be written: {error.strerror}.", "Free disk space, or use another folder."
         ) from error
 
 

@@ -97,7 +97,7 @@ def writing(root: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
-            f"The store {root} cannot be written: {reason}.", "Make room, or choose another with --store."
+            f"The store {root} cannot be written: {reason}.", "Free disk space, or use another --store."
         ) from error
 
 

@@ -286,8 +286,8 @@ def full_disk(store: Store) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
         raise StoreError(
-            f"There is no room to write: {error.strerror} ({error.filename or store.root}).",
-            "Make room, or choose another store with --store.",
+            f"No space left to write: {error.strerror} ({error.filename or store.root}).",
+            "Free disk space, or use another --store.",
         ) from error
 
 

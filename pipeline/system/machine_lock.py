@@ -77,7 +77,7 @@ def _acquire(lock: filelock.BaseFileLock, path: Path, say: Say) -> float:
         try:
             lock.acquire(timeout=LOOK_EVERY_S if told else 0, poll_interval=0.05)
         except filelock.Timeout:
-            words = f"waiting for {_holder(path)} that measures on this machine"
+            words = f"waiting for {_holder(path)}, which measures on this machine"
             if words == told:
                 say(f"{words}, for {time.monotonic() - begun:.0f} s so far")
             else:

@@ -49,8 +49,8 @@ def _times_of(times: Times, device: DeviceSpec) -> Float64 | None:
 def _modelled(workload: Workload, device: DeviceSpec, chip: Chip | None) -> Float64:
     if chip is None:
         raise UsageError(
-            f"No times are known for the device {device.name}.",
-            "Give it a chip in the topology file, or a column in a file of costs.",
+            f"The operation times on the device {device.name} are unknown.",
+            "Set its chip in the topology file, or add a column to the --costs file.",
         )
     if workload.times and not workload.graph.flops.any():
         raise UsageError(

@@ -128,7 +128,7 @@ def default_devices(plugins: Mapping[str, Plugin], cores: CpuTopology | None = N
         DeviceError: OpenVINO finds no device.
     """
     if not plugins:
-        raise DeviceError("OpenVINO finds no device on this machine.", "Run `placewright doctor`.")
+        raise DeviceError("OpenVINO finds no devices on this machine.", "Run `placewright doctor`.")
     devices: list[DeviceSpec] = []
     for name in plugins:
         parts = _cpu_parts(plugins, cores or cpu_topology()) if name == "CPU" else ()
@@ -171,7 +171,7 @@ def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[
         else:
             specs += [_parse_item(item, plugins) for item in _split(text)]
     if not specs:
-        raise UsageError("The list of devices is empty.", "Leave --devices out to take what this machine has.")
+        raise UsageError("The list of devices is empty.", "Remove --devices to use all devices of this machine.")
     names = [s.name for s in specs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -194,7 +194,7 @@ def _split(text: str) -> list[str]:
 def _parse_item(item: str, plugins: Mapping[str, Plugin]) -> DeviceSpec:
     match = _ITEM.match(item)
     if match is None:
-        raise UsageError(f"{item!r} is not a device.", "Write CPU, GPU.1 or NAME=CPU{KEY=VALUE,KEY=VALUE}.")
+        raise UsageError(f"{item!r} is not a valid device.", "Write CPU, GPU.1 or NAME=CPU{KEY=VALUE,KEY=VALUE}.")
     properties: dict[str, str] = {}
     for pair in filter(None, (match["properties"] or "").split(",")):
         key, equals, value = (part.strip() for part in pair.partition("="))
@@ -281,7 +281,7 @@ def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
     for name in (plugin, f"{plugin}.0", plugin.removesuffix(".0")):
         if name in plugins:
             return name
-    raise DeviceError(f"There is no device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
+    raise DeviceError(f"Unknown device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
 
 
 def registered(name: str, plugin: str, openvino_name: str, properties: Mapping[str, str]) -> DeviceSpec:
@@ -358,7 +358,7 @@ def check_properties(devices: Sequence[DeviceSpec]) -> None:
         except RuntimeError as error:
             given = ",".join(f"{key}={value}" for key, value in device.properties.items())
             raise UsageError(
-                f"The device {device.name} cannot be set to {given}: {in_words(str(error))}.",
+                f"{device.name} does not accept {given}: {in_words(str(error))}.",
                 "Correct the value after --devices; `placewright devices --json` lists what can be set.",
             ) from error
 

@@ -61,10 +61,12 @@ def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:
     words = size.split("x") if size else []
     least = 0 if form.startswith(OFFICIAL) and any(word.strip("0") for word in words) else 1
     if len(words) != wanted.count("x") + bool(wanted) or not all(w.isdecimal() and int(w) >= least for w in words):
-        raise UsageError(f"{text!r} is not of the form {form!r}.", f"Write for example {form}.")
+        name, letters = form.partition(":")[0], "NM"[: wanted.count("x") + bool(wanted)]
+        needs = f":{'x'.join(letters)} needs {', '.join(letters)} >= {least}" if letters else " takes no size"
+        raise UsageError(f"{name}{needs}, got {size or 'none'}.", f"Write for example {form}.")
     sizes = tuple(int(word) for word in words)
     if max(sum(sizes), int(np.prod(sizes))) > MOST_DEVICES:
-        raise UsageError(f"{text!r} has more than {MOST_DEVICES} devices.", "Use fewer devices.")
+        raise UsageError(f"{text!r} has more than {MOST_DEVICES} devices.", f"Use at most {MOST_DEVICES} devices.")
     return sizes
 
 

@@ -68,7 +68,11 @@ def build_model(name: str, *, seed: int = 0) -> ov.Model:
         UnknownNameError: there is no such network.
     """
     if name not in TABLE:
-        raise UnknownNameError("network", name, TABLE, "`placewright zoo list`")
+        from runtime import workloads
+
+        if name.partition("?")[0] in workloads.names():
+            raise UsageError(f"{name} is a graph, not a model.", f"Use it with `placewright search zoo:{name}`.")
+        raise UnknownNameError("model", name, TABLE, "`placewright zoo list`")
     module, _, function = TABLE[name].partition(":")
     return getattr(importlib.import_module(module), function)(seed)
 

@@ -70,7 +70,7 @@ def broken_model(kind: str, good: Path, folder: Path) -> Path:
 
 
 BROKEN = {
-    "missing": "There is no file",
+    "missing": "File not found",
     "no IR": "is not OpenVINO IR",
     "no XML": "is not OpenVINO IR",
     "truncated weights": "is truncated",
@@ -153,7 +153,7 @@ def test_a_small_file_of_huge_constants_ends_with_3(command: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"y": np.zeros((1, 16), np.float32)}, "y is no input; there is no array for x"),
+        ({"y": np.zeros((1, 16), np.float32)}, "y is no input; no array for x"),
         ({"x": np.zeros((1, 16))}, "x is float32, the array is float64"),
         ({"x": np.zeros((1, 15), np.float32)}, "x has the shape [1,16], the array [1,15]"),
     ],
@@ -182,13 +182,13 @@ def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "code", "cause", "fix"),
     [
-        (["--devices", "TPU"], 4, "There is no device TPU", "This machine has"),
-        (["--devices", "CPU,,!"], 2, "'!' is not a device", "Write"),
+        (["--devices", "TPU"], 4, "Unknown device TPU", "This machine has"),
+        (["--devices", "CPU,,!"], 2, "'!' is not a valid device", "Write"),
         (["--devices", "CPU,CPU"], 2, "named twice: CPU", "NAME=CPU"),
         (["--devices", "A=CPU{INFERENCE_NUM_THREAD=1}"], 2, "INFERENCE_NUM_THREAD", "INFERENCE_NUM_THREADS"),
         (["--devices", "none.toml"], 2, "none.toml does not exist", ""),
-        (["--budget", "0"], 2, "leaves no time", "more than 0 seconds"),
-        (["--budget", "soon"], 2, "is not a time", "120s"),
+        (["--budget", "0"], 2, "must be above 0 s", "60s"),
+        (["--budget", "soon"], 2, "is not a duration", "120s"),
         (["--set", "coarsen.metis.part=3"], 2, "'coarsen.metis.part'", "Did you mean 'coarsen.metis.parts'?"),
         (["--set", "coarsen.mtis.parts=3"], 2, "'mtis'", "Did you mean 'metis'?"),
         (["--set", "coarsen.use=[metis,fuze]"], 2, "'fuze'", "Did you mean 'fuse'?"),
@@ -217,15 +217,15 @@ def test_a_wrong_option_is_refused_before_anything_is_written(
     ("arguments", "cause"),
     [
         (["tunes", "m.xml"], "Did you mean 'tune'?"),
-        (["xyzzy"], "There is no command 'xyzzy'"),
-        (["explain", "coarsen.mtis"], "no coarsen implementation named 'mtis'"),
-        (["explain", "coarsn"], "no part named 'coarsn'"),
-        (["list", "coarsn"], "no stage named 'coarsn'"),
-        (["zoo", "export", "resnet5", "-o", "x.xml"], "no network named 'resnet5'"),
+        (["xyzzy"], "Unknown command 'xyzzy'"),
+        (["explain", "coarsen.mtis"], "Unknown coarsen implementation 'mtis'"),
+        (["explain", "coarsn"], "Unknown part 'coarsn'"),
+        (["list", "coarsn"], "Unknown stage 'coarsn'"),
+        (["zoo", "export", "resnet5", "-o", "x.xml"], "Unknown model 'resnet5'"),
         (["tune"], "Missing argument 'MODEL'"),
         (["embed"], "Missing option '--run'"),
-        (["embed", "--run", "nowhere"], "nowhere holds no run"),
-        (["cache", "why", "coarsen", "--run", "nowhere"], "nowhere holds no run"),
+        (["embed", "--run", "nowhere"], "nowhere is not a run directory"),
+        (["cache", "why", "coarsen", "--run", "nowhere"], "nowhere is not a run directory"),
         (["batch", "nowhere.toml"], "nowhere.toml cannot be read"),
     ],
 )
@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_written_ends_with_2(what: str, model: Path, tmp
     cause, fix = fails(2, "coarsen", str(model), "--run", str(places["run"]), *options(places["store"]))
     assert f"{places[what]}" in cause
     assert "cannot be written" in cause
-    assert "hoose" in fix
+    assert "hoose" in fix or "use another" in fix
     assert not (tmp_path / "run").exists()
 
 
@@ -262,7 +262,7 @@ def test_the_run_directory_of_another_model_is_refused_and_left_alone(copy: Warm
     ov.save_model(ov.Model([op.result(op.relu(x))], [x], "other"), other)
     before = (copy.run / "manifest.json").read_bytes()
     cause, _ = fails(2, "tune", str(other), "--run", str(copy.run), *options(copy.store))
-    assert "holds a run of another model" in cause
+    assert "is a run of another model" in cause
     assert (copy.run / "manifest.json").read_bytes() == before
 
 
@@ -360,7 +360,7 @@ def on_run(command: str, folder: Path, other: Path) -> list[str]:
 @pytest.mark.parametrize("command", DEPLOYING)
 def test_a_folder_that_is_no_run_ends_with_2(command: str, warm: Warm, tmp_path: Path, fails: Fails) -> None:
     cause, fix = fails(2, *on_run(command, tmp_path / "nowhere", warm.run))
-    assert f"{tmp_path / 'nowhere'} holds no r" in cause
+    assert any(f"{tmp_path / 'nowhere'} {words}" in cause for words in ("is not a run directory", "has no result"))
     assert "tune" in fix
     assert list(tmp_path.iterdir()) == []
 
@@ -378,22 +378,22 @@ def test_a_run_that_is_not_finished_ends_with_2(command: str, copy: Warm, fails:
 @pytest.mark.parametrize(
     ("arguments", "code", "cause", "fix"),
     [
-        (["emit", "RUN", "--to", "pyton"], 2, "no target named 'pyton'", "Did you mean 'python'?"),
+        (["emit", "RUN", "--to", "pyton"], 2, "Unknown target 'pyton'", "Did you mean 'python'?"),
         (["emit", "RUN"], 2, "Missing option '--to'", "--help"),
         (["emit", "RUN", "--to", "cpp", "--out", "MODEL/out"], 2, "cannot be written", "--out"),
-        (["where"], 2, "Neither a model nor a run", "where MODEL"),
-        (["where", "MODEL", "--device", "CPPU"], 4, "no device CPPU", "This machine has CPU"),
-        (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a device", "Write CPU"),
-        (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "no device GPU", "This machine has CPU"),
+        (["where"], 2, "No model and no run given", "where MODEL"),
+        (["where", "MODEL", "--device", "CPPU"], 4, "Unknown device CPPU", "This machine has CPU"),
+        (["where", "MODEL", "--device", "cpu"], 2, "'cpu' is not a valid device", "Write CPU"),
+        (["where", "MODEL", "--device", "AUTO:GPU,CPU"], 4, "Unknown device GPU", "This machine has CPU"),
         (["where", "MODEL", "--device", "A=CPU{NUM_STREAM=1}"], 2, "'NUM_STREAM'", "NUM_STREAMS"),
         (["where", "MODEL", "--shape", "y=1x2"], 2, "'y=1x2'", ""),
-        (["where", "nowhere.xml"], 3, "There is no file", ""),
-        (["where", "--run", "RUN", "--device", "CPU"], 2, "A run already determines", "Leave out"),
-        (["measure", "--run", "RUN", "--p99", "fast"], 2, "--p99 'fast' is not a time", "20ms"),
+        (["where", "nowhere.xml"], 3, "File not found", ""),
+        (["where", "--run", "RUN", "--device", "CPU"], 2, "A run already determines", "Remove"),
+        (["measure", "--run", "RUN", "--p99", "fast"], 2, "--p99 'fast' is not a duration", "20ms"),
         (["measure", "--run", "RUN", "--max-memory", "2XB"], 2, "'2XB' is not a size", "2GB"),
         (["measure", "--run", "RUN", "--objective", "speed"], 2, "'speed' is not one of", ""),
         (["measure", "--run", "RUN", "--set", "measure.percentile=101"], 2, "at most 100", ""),
-        (["compare", "RUN", "RUN", "--least", "two"], 2, "'two' is not a share", "such as 2%"),
+        (["compare", "RUN", "RUN", "--least", "two"], 2, "'two' is not a percentage or share", "such as 2%"),
         (["compare", "RUN"], 2, "Missing argument 'RUN_B'", "--help"),
     ],
 )

@@ -190,7 +190,7 @@ def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
     (tmp_path / "broken.xml").write_text("<html/>", encoding="utf-8")
     table = rows(jobs_file(tmp_path, "gone.xml", "broken.xml", "chain.xml", devices=SETS[:1]), 3)
     assert [bool(r["failed"]) for r in table] == [True, True, False]
-    assert "There is no file" in table[0]["failed"]
+    assert "File not found" in table[0]["failed"]
     assert "is not OpenVINO IR" in table[1]["failed"]
     assert table[2]["best"] == "A"
     assert in_process[-1] == "measure"
@@ -201,12 +201,12 @@ def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest
     jobs.write_text('[[jobs]]\nmodels = ["zoo:resnet-50"]\n', encoding="utf-8")
     assert run(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
     _, _, table = capsys.readouterr().out.partition(" job ")
-    assert "There is no network named 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
+    assert "Unknown model 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
 
 
 def test_a_device_that_is_missing_is_a_row_with_its_cause(tmp_path: Path, in_process: list[str], rows: Rows) -> None:
     table = rows(jobs_file(tmp_path, "chain.xml", devices=["TPU", SETS[0]]), 5)
-    assert "There is no device TPU" in table[0]["failed"]
+    assert "Unknown device TPU" in table[0]["failed"]
     assert table[1]["best"] == "A"
 
 

@@ -117,7 +117,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
 ) -> None:
     counting(interrupted=3)
     assert run(arguments(model, tmp_path, *METHODS)) == 130
-    assert "it goes on where it stopped" in capsys.readouterr().err
+    assert "it resumes where it stopped" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "cells").iterdir())) == 3
     rest = counting()
     ran(*arguments(model, tmp_path, *METHODS))
@@ -286,10 +286,10 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
     ("words", "cause", "remedy"),
     [
         (["bench", "hsdga"], "no benchmark named 'hsdga'", "hsdag"),
-        (["bench", "hsdag", "--models", "resnet5"], "no model named 'resnet5'", "resnet50"),
-        (["bench", "hsdag", "--models", "zoo:berts"], "no model named 'berts'", "bert-base"),
+        (["bench", "hsdag", "--models", "resnet5"], "Unknown model 'resnet5'", "resnet50"),
+        (["bench", "hsdag", "--models", "zoo:berts"], "Unknown model 'berts'", "bert-base"),
         (["bench", "hsdag", "--models", "a/x.xml,b/x.xml"], "the same name: a/x.xml, b/x.xml", "Rename"),
-        (["bench", "hsdag", "--methods", "mincut"], "no method named 'mincut'", "min_cut"),
+        (["bench", "hsdag", "--methods", "mincut"], "Unknown method 'mincut'", "min_cut"),
         (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not use place.evaluations", "measure.KEY"),
         (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),

@@ -110,7 +110,7 @@ def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pyte
     assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
     number = r"[0-9.]+"
     said = capsys.readouterr().out
-    assert re.search(r"greedy tried \d+ placements in the simulator, and .* measured\. ", said)
+    assert re.search(r"greedy simulated \d+ placements, of which .* measured\. ", said)
     assert re.search(rf"The best, .*, (took|is predicted to take) {number} ms", said)
     assert re.search(rf"greedy 1 +{number} +[AB] \d+ %, [AB] \d+ %", said)
 
@@ -121,7 +121,7 @@ def test_stage_commands_print_tables_and_sentences_and_the_same_as_json(
     at = ["--run", str(warm.run), "--store", str(warm.store)]
     words = {
         "coarsen": r"after +nodes +edges\s+─+\s+raw +\d+ +\d+",
-        "embed": r"Each of \d+ nodes has \d+ features, and an embedding of \d+ numbers\.",
+        "embed": r"\d+ nodes with \d+ features and an embedding of width \d+ each\.",
         "group": r"The nodes form \d+ groups\.",
         "place": r"greedy 1 +[0-9.]+ +(measured|predicted) +A \d+",
     }
@@ -391,9 +391,9 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
     monkeypatch.setattr("runtime.measuring.profile.precisions.check_fits", lambda *_, **more: None)
     assert run(["measure", *where]) == 0
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
-    assert f"There was no time to compare anything with {result['best']}" in result["verdict"]
+    assert f"No time was left to compare candidates with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
-    assert result["verdict"].endswith("Accuracy was judged on generated inputs; give --input.")
+    assert result["verdict"].endswith("Accuracy was checked on generated inputs; pass your own with --input.")
     best = next(c for c in result["candidates"] if c["name"] == result["best"])
     assert best["accuracy"]["why_not"] == ""
     assert best["difference"] <= best["accuracy"]["limits"]["output"]
@@ -406,7 +406,7 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
 @pytest.mark.parametrize(
     ("options_given", "verdict", "placed", "note"),
     [
-        ([], "Assumed sizes: --shape 'x=128x20'; give your own so. ", "[128,20]", "(usual)"),
+        ([], "Assumed sizes: --shape 'x=128x20'; pass your own that way. ", "[128,20]", "(usual)"),
         (["--shape-range", "x=8|64*3x20"], "N", "[8..64,20]", "x=8x20 (25 %), x=64x20 (75 %)"),
     ],
 )

@@ -125,7 +125,7 @@ def test_where_shows_the_slowest_operations_unless_all_are_wanted(
 ) -> None:
     monkeypatch.setattr("pipeline.cli.deploy.SLOWEST", 3)
     said = says(0, "where", str(model), "--device", "A=CPU{INFERENCE_NUM_THREADS=1}")
-    assert "more take less; --all shows them." in said
+    assert "faster ones not shown; use --all." in said
     assert sum(line.rstrip().endswith(("asked for", "an input", "folded")) for line in said.splitlines()) <= 3
 
 
@@ -168,7 +168,7 @@ def test_auto_that_takes_another_device_than_when_it_was_measured_ends_with_6(
         assert run(["where", "--run", str(auto), "--json"]) == code
         out, err = capsys.readouterr()
         assert json.loads(out)["executed_on"] == ["A"]  # what it says is printed in any case
-    assert "asked for on B ran on A: " in err
+    assert "placed on B ran on A: " in err
     assert "Traceback" not in err
 
 

@@ -131,14 +131,14 @@ def test_workers_of_this_machine_execute_commands_and_listen_on_loopback_alone(t
         assert set(listening) == {"127.0.0.1"}
         (machine,) = engine.machines(())
         assert machine.fingerprint == engine.workers()[0].fingerprint
-        with pytest.raises(DeviceError, match="There is no device TPU"):
+        with pytest.raises(DeviceError, match="Unknown device TPU"):
             engine.machines(("TPU",))
         dispatcher = FleetDispatcher(engine, said.append)
         for i in range(3):
             dispatcher.add(Command(f"c{i}", f"c{i}", {"devices": ["TPU"] if i == 1 else ["CPU"]}))
         answers = dict(dispatcher.settle())
     assert {name for name, answer in answers.items() if "machine" in answer} == {"c0", "c2"}
-    assert "There is no device TPU" in answers["c1"]["error"]["cause"]
+    assert "Unknown device TPU" in answers["c1"]["error"]["cause"]
     left = [" ".join(child.cmdline()) for child in own.children()]
     assert not [line for line in left if "resource_tracker" not in line]  # that one is of Python's own
 

@@ -63,7 +63,7 @@ def test_a_model_is_coarsened_with_another_in_the_place_of_metis_and_that_is_sai
     use = ("--set", "coarsen.use=[fold,colocate,metis]", "--set", "coarsen.metis.parts=4")
     done = ran("coarsen", "m.xml", "--run", "run", *use)
     assert done.returncode == 0, done.stderr
-    assert "pymetis is not installed: coarsen.heavy_edge takes the place of coarsen.metis." in done.stderr
+    assert "pymetis is not installed: using coarsen.heavy_edge instead of coarsen.metis." in done.stderr
 
 
 @pytest.mark.slow

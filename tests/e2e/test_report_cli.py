@@ -63,7 +63,7 @@ def test_a_search_writes_a_page_with_its_graph_its_bound_and_its_timeline(
         dict(zip(graph_data["names"], [graph_data["devices"][d] for d in graph_data["device"]], strict=True))
         == (answer["placement"])
     )
-    assert f"The placement takes {answer['value_s'] * 1e3:.4g} ms in the simulator." in found.text
+    assert f"Simulated: {answer['value_s'] * 1e3:.4g} ms." in found.text
     assert "predicted" in found.text
 
 

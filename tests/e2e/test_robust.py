@@ -62,10 +62,10 @@ def test_a_device_that_was_disturbed_is_back_in_the_next_run(tune: Ran) -> None:
     with pytest.MonkeyPatch.context() as patch:
         leaving_out(patch, "out_of_memory", "std::bad_alloc")
         document = tune()
-    reason = "memory ran out when it was to compile the model (std::bad_alloc)"
+    reason = "it ran out of memory when it tried to compile the model (std::bad_alloc)"
     assert document["notes"][-2:] == [
         f"B is left out: {reason}.",
-        f"Measurements were disturbed, and the next run takes them again: B: {reason}.",
+        f"Measurements were disturbed; the next run repeats them: B: {reason}.",
     ]
     document = tune()
     assert stages_run(document) == ["profile", "embed", "group", "place", "measure"]
@@ -101,7 +101,7 @@ def test_a_candidate_that_was_disturbed_is_measured_again_in_the_next_run(copy: 
     words = "B failed twice (timeout: no answer)"
     for _ in range(2):
         document = ran(*arguments, "--reward", "simulated")
-        assert document["notes"][-1:] == [f"Measurements were disturbed, and the next run takes them again: {words}."]
+        assert document["notes"][-1:] == [f"Measurements were disturbed; the next run repeats them: {words}."]
         assert stages_run(document)[-1] == "measure"
     assert stages_run(document) == ["measure"]
     assert document["stages"][-1]["why"] == f"the last measurement was disturbed: {words}"

@@ -331,7 +331,7 @@ def test_what_is_no_model_has_no_directions_to_split(fails: Fails, tmp_path: Pat
     for graph in (str(tmp_path / "graph.json"), "zoo:chainmm"):
         asked = ("--set", "coarsen.split_directions=true")
         cause, fix = fails(2, "search", graph, "--topology", "equal:2", *asked, *QUICK)
-        assert "is not a model" in cause
+        assert "not a model" in cause
         assert "coarsen.split_directions" in fix
 
 
@@ -375,7 +375,7 @@ def test_the_memory_that_an_error_names_suffices(tmp_path: Path, ran: Ran, fails
     options = [str(graph), "--topology", "equal:2", "--level", "T0", *QUICK]
     cause, fix = fails(4, "search", *options)
     assert "20 kB" in cause
-    needed = int(fix.split()[1])
+    needed = int(next(word for word in fix.split() if word.isdecimal()))
     assert needed == 11_000  # 9 + 2 and 6 + 3, or 9 and 6 + 3 + 2
     written(graph, weights_only(memory_bytes=needed))
     assert ran("search", *options)["feasible"]
@@ -391,7 +391,9 @@ def test_the_memory_that_an_error_names_holds_what_operations_put_out_too(
     for limit in (500, 1_200):  # too little for the weights, and for the weights only
         written(path, {"operations": chain, "edges": edges, "memory_bytes": limit})
         _, fix = fails(4, "search", *options)
-        assert int(fix.split()[1]) == 1_220  # three weights, what one reads, and what it puts out
+        assert (
+            int(next(word for word in fix.split() if word.isdecimal())) == 1_220
+        )  # three weights, what one reads, and what it puts out
     written(path, {"operations": chain, "edges": edges, "memory_bytes": 1_220})
     assert ran("search", *options)["feasible"]
 
@@ -401,7 +403,7 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipeline.offline.search.load", interrupt)
-    assert "begins from scratch" in fails(130, "search", graph, "--topology", "equal:2")[1]
+    assert "starts from scratch" in fails(130, "search", graph, "--topology", "equal:2")[1]
 
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,8 +440,8 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "cause", "fix"),
     [
-        (["--topology", "equl:4"], 2, "no topology file or preset named 'equl:4'", "equal:4"),
-        (["--topology", "equal"], 2, "'equal' is not of the form", "equal:4"),
+        (["--topology", "equl:4"], 2, "Unknown topology file or preset 'equl:4'", "equal:4"),
+        (["--topology", "equal"], 2, "equal:N needs N >= 1, got none", "equal:4"),
         (["--topology", "none.toml"], 2, "none.toml cannot be read", "preset"),
         (["--evaluator", "listshed"], 2, "'listshed'", "listsched"),
         (["--evaluator", "hetero"], 2, "hetero is not a simulator", "listsched"),
@@ -448,7 +450,7 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
         (["--level", "T9"], 2, "'T9'", "T2"),
         (["--mode", "orders"], 2, "'orders'", "--help"),
         (["--placer", "gredy"], 2, "'gredy'", "greedy"),
-        (["--budget", "soon"], 2, "is not a time", "120s"),
+        (["--budget", "soon"], 2, "is not a duration", "120s"),
         (["--evaluations", "0"], 2, "'--evaluations'", "--help"),
         (["--set", "place.greedy.pass=1"], 2, "'place.greedy.pass'", "place.greedy.passes"),
         (["--set", "place.use=greedy"], 2, "does not use place.use", "place.NAME.KEY"),
@@ -483,7 +485,7 @@ def test_a_missing_topology_is_asked_for(graph: Path, fails: Fails) -> None:
         ("broken.json", "{", "is not valid JSON"),
         ("broken.xml", "<html/>", "is not OpenVINO IR"),
         ("none.json", None, "cannot be read"),
-        ("none.onnx", None, "There is no file"),
+        ("none.onnx", None, "File not found"),
     ],
 )
 def test_a_graph_that_cannot_be_read_ends_with_3(
@@ -504,14 +506,14 @@ def test_an_operation_that_no_device_supports_ends_with_4(tmp_path: Path, fails:
     document = {"operations": [{"name": "a", "time_s": {"cpu": 1, "*": None}}], "edges": []}
     graph = written(tmp_path / "graph.json", document)
     cause, fix = fails(4, "search", graph, "--topology", "equal:2", *QUICK)
-    assert "No device may run 1 operation(s): a." in cause
+    assert "No device supports 1 operation(s): a." in cause
     assert "Add a device" in fix
 
 
 def test_tied_operations_without_a_common_device_end_with_4(graph: Path, tmp_path: Path, fails: Fails) -> None:
     pins = written(tmp_path / "pins.json", {"b": "gpu0", "c": "gpu1"})
     cause, _ = fails(4, "search", graph, "--topology", "equal:2", "--pins", pins, *QUICK)
-    assert "must share one: b, c" in cause
+    assert "colocation constraint: b, c" in cause
 
 
 def test_pins_to_devices_that_do_not_support_the_operation_are_named(tmp_path: Path, fails: Fails) -> None:

@@ -35,9 +35,9 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
     split = ran("tune", str(tmp_path / "stack.xml"), "--out", str(tmp_path / "split"), "--split-directions", *quick)
     key = {s["stage"]: s["key"] for s in whole["stages"]}, {s["stage"]: s["key"] for s in split["stages"]}
     assert key[0]["read"] != key[1]["read"]
-    (note,) = [n for n in split["notes"] if "split into parts" in n]
+    (note,) = [n for n in split["notes"] if "Operations split" in n]
     assert "layer0 is now layer0/forward and layer0/reverse" in note
-    assert not any("split into parts" in n for n in whole["notes"])
+    assert not any("Operations split" in n for n in whole["notes"])
     models = [ov.Core().read_model(tmp_path / run / "placed.xml") for run in ("whole", "split")]
     assert [sequences(model) for model in models] == [{"layer0", "layer1"}, PARTS]
     assert set(read_json(tmp_path / "split" / "placement.json")["placement"]) >= PARTS
@@ -48,4 +48,4 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
 
 
 def test_a_model_without_such_operations_says_that_nothing_was_split() -> None:
-    assert notes_of([]) == ["The model has no operation that was to be split into parts."]
+    assert notes_of([]) == ["The model has no operation to split."]

@@ -65,7 +65,7 @@ def test_a_limit_that_nothing_keeps_is_told_in_words(copy: Warm, capsys: pytest.
     limits = ["--budget", "20s", "--max-memory", "1MB"]
     assert run(command(copy, *limits, measure__starts=1, measure__settings="false")) == 0
     said = capsys.readouterr().out
-    assert "Nothing keeps the limits." in said
+    assert "No candidate is within the limits." in said
     assert "MB of memory, 1 MB allowed" in said
 
 

@@ -48,7 +48,7 @@ def test_without_a_reference_the_cpu_is_named_and_why(tmp_path: Path) -> None:
     ov.save_model(ov.Model([op.result(op.relu(x, name="relu"))], [x]), tmp_path / "m.xml", compress_to_fp16=False)
     with pytest.raises(NoReferenceError) as caught:
         reference_outputs(tmp_path / "m.xml", SETTINGS, seed=0)
-    assert caught.value.cause.startswith("The CPU does not run the model in f32, what all outputs are compared with: ")
+    assert caught.value.cause.startswith("The CPU cannot run the model in f32, which is the reference of all outputs: ")
     assert "bf16" in caught.value.cause
     assert caught.value.exit_code == 5
     timeout = NoReferenceError(MeasurementFailed("timeout", "no answer within 1 s"))

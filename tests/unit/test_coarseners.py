@@ -144,7 +144,7 @@ def test_fuse_cuts_a_kernel_that_leaves_and_comes_back() -> None:
 
 
 def test_fuse_without_kernels_tells_who_fills_them_in() -> None:
-    with pytest.raises(UsageError, match="runtime fills them in"):
+    with pytest.raises(UsageError, match="kernels of a compiled model"):
         Fuse().coarsen(graph_of(2, [(0, 1)]), seed=0)
     assert Fuse().coarsen(graph_of(0, []), seed=0).k == 0
 

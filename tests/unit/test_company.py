@@ -129,7 +129,7 @@ def test_the_result_says_that_nothing_was_told(found: str, said: bool, tmp_path:
     files = {"profile.json": file_digest(tmp_path / "profile.json")}
     outcome = Outcome(tasks()["profile"], Entry(tmp_path, "", {}, {}, files), ran=True, why="", seconds=0.0)
     notes = device_notes({"profile": outcome})
-    assert [note.startswith("How much devices that run at the same time") for note in notes] == [True] * said
+    assert [note.startswith("The mutual slow-down of devices") for note in notes] == [True] * said
 
 
 def test_the_result_says_which_outputs_are_nan_or_empty(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_runs_under_different_conditions_are_never_compared(tmp_path: Path) -> N
 
 
 def test_a_folder_without_a_result_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="b holds no result"):
+    with pytest.raises(StoreError, match="b has no result"):
         compare(measured(tmp_path / "a", STEADY.tolist()), tmp_path / "b", least=0.02)
 
 

@@ -154,7 +154,7 @@ def test_a_runtime_that_is_none_is_told_with_what_was_meant(given: Any, cause: s
 def test_a_single_fault_keeps_its_own_remedy() -> None:
     with pytest.raises(UsageError) as raised:
         Settings().updated({"budget": "soon"}, "the options")
-    assert raised.value.cause == "In the options: The budget 'soon' is not a time."
+    assert raised.value.cause == "In the options: The budget 'soon' is not a duration."
     assert raised.value.remedy == "Write for example 120s or 2m."
 
 

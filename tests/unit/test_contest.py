@@ -195,7 +195,7 @@ def test_every_baseline_has_a_first_start_before_the_time_is_spent_on_settings()
     found = compete(truth, DEFAULT, *many, DEVICE, seconds=14.0)
     assert truth.count("half", "screening") >= 1
     assert truth.count("v0", "screening") == 1
-    assert found.entries["v8"].left == "not tried for want of time"
+    assert found.entries["v8"].left == "not tried within the budget"
 
 
 def test_a_gain_over_the_control_is_none_where_the_default_is_as_fast() -> None:
@@ -241,7 +241,7 @@ def test_variants_that_the_plug_in_runs_alike_are_one_and_the_baseline_stands_fo
     alike = {"default": "2 threads", "2 threads": "2 threads", "half": "1 thread", "1 thread": "1 thread"}
     truth = Reporting({"default": 1.0, "2 threads": 0.8, "1 thread": 0.9, "half": 0.9, "fast": 0.9}, reported=alike)
     found = compete(truth, DEFAULT, variant("2 threads"), variant("1 thread"), DEVICE, variant("fast"))
-    assert found.entries["2 threads"].left == "the same as default"
+    assert found.entries["2 threads"].left == "duplicate of default"
     assert found.entries["1 thread"].same_as == "half"  # which was tried after it
     assert not truth.count("2 threads", "final") + truth.count("1 thread", "final")
     assert len(found.entries["default"].screened) >= 2
@@ -346,7 +346,7 @@ def test_of_settings_and_a_split_that_noise_cannot_tell_apart_settings_have_the_
     truth = Truth({"default": 1.0, "split": 0.495, "fast": 0.5}, sd=0.0, cost_s=1.0)
     found = compete(truth, DEFAULT, split, variant("fast"), seconds=12.0)
     assert truth.count("fast", "final")
-    assert found.entries["split"].left == "no time to compare it"
+    assert found.entries["split"].left == "not compared within the budget"
 
 
 def test_it_is_told_at_once_how_long_comparing_all_would_take() -> None:
@@ -422,7 +422,7 @@ def test_where_nothing_that_is_searched_fits_the_control_and_the_default_have_th
     truth = Truth({"default": 1.0, "a": 1.0}, sd=0.0, cost_s=1.0)
     found = compete(truth, DEFAULT, variant("a"), seconds=7.0)
     assert truth.count("a", "final") == 0
-    assert found.entries["a"].left == "no time to compare it"
+    assert found.entries["a"].left == "not compared within the budget"
     assert truth.count(TWIN, "final") == Rules().least_starts
     assert found.judgement is not None
     assert (found.judgement.ratios, found.missing_s > 0) == ({}, True)
@@ -445,7 +445,7 @@ def test_variants_without_time_for_them_are_told() -> None:
     many = [variant(f"v{i}") for i in range(20)]
     truth = Truth({"default": 1.0, **{v.name: 1.0 for v in many}}, cost_s=1.0)
     found = compete(truth, DEFAULT, *many, seconds=10.0)
-    assert found.entries["v19"].left == "not tried for want of time"
+    assert found.entries["v19"].left == "not tried within the budget"
     assert found.entries["v0"].screened
 
 

@@ -72,7 +72,7 @@ def test_a_device_that_a_file_leaves_out_takes_its_times_from_the_graph_or_the_c
 
 
 def test_a_device_without_times_and_chip_is_named() -> None:
-    with pytest.raises(UsageError, match="No times are known for the device cpu"):
+    with pytest.raises(UsageError, match="times on the device cpu are unknown"):
         cost_table(workload(), Machine(MACHINE.topology, (None, None)))
 
 

@@ -298,7 +298,7 @@ def test_an_artifact_without_a_curve_gives_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (Progress(0, None, math.inf), "p: nothing that fits yet; 0 evaluations"),
+        (Progress(0, None, math.inf), "p: no feasible placement yet; 0 evaluations"),
         (Progress(1, None, 0.5), "p: best 500 ms; 1 evaluation"),
         (Progress(7, None, 0.5), "p: best 500 ms; 7 evaluations"),
         (Progress(7, 9, 0.5, left_s=35.4), "p: best 500 ms; 7 of 9 evaluations; 35 s left"),
@@ -310,7 +310,7 @@ def test_an_artifact_without_a_curve_gives_no_files(tmp_path: Path) -> None:
             "p: best 500 ms, 1.000x the best single device, gap 20.00 %; 7 of 9 evaluations",
         ),
         (Progress(7, 9, 0.5, bound_s=0.5), "p: best 500 ms, proven optimal; 7 of 9 evaluations"),
-        (Progress(7, 9, math.inf, bound_s=0.5), "p: nothing that fits yet; 7 of 9 evaluations"),
+        (Progress(7, 9, math.inf, bound_s=0.5), "p: no feasible placement yet; 7 of 9 evaluations"),
         (
             Progress(7, 9, 0.5, details={"entropy": 0.7139, "groups": 40.0, "loss": 3.0}),
             "p: best 500 ms; 7 of 9 evaluations; entropy 0.714, 40 groups",

@@ -168,10 +168,10 @@ def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> Non
         (changed(FULL, "operations", 1, "output_bytes", to=True), "output_bytes of operation w is True"),
         (changed(FULL, "operations", 1, "time_s", "*", to=-0.5), "'[*]' of time_s of operation w is -0.5"),
         (changed(FULL, "operations", 1, "time_s", "*", to=float("nan")), "'[*]' of time_s of operation w is nan"),
-        (changed(FULL, "operations", 1, "time_s", to={"cpu": 1}), "no time_s on 'gpu' for w"),
+        (changed(FULL, "operations", 1, "time_s", to={"cpu": 1}), "time_s on 'gpu' is missing for w"),
         (
             {"operations": [{"name": "a", "time_s": 1}, {"name": "b"}], "edges": []},
-            "no time_s for b, though others have",
+            "time_s is missing for b",
         ),
         (
             changed(FULL, "operations", 1, "shape", to=[1.5]),
@@ -182,13 +182,13 @@ def test_a_graph_written_as_json_text_is_read_back_the_same(graph: Graph) -> Non
             r"colocate of operation w is \[1\], but must be text or",
         ),
         (changed(FULL, "operations", 1, "layer", to="1"), "layer of operation w is '1'"),
-        (changed(FULL, "edges", 0, "from", to="q"), "the edge 'q' -> 'y' names 'q', which is no operation"),
+        (changed(FULL, "edges", 0, "from", to="q"), "the edge 'q' -> 'y' names 'q', which is not an operation"),
         (changed(FULL, "edges", 0, "from", to=["q"]), r"from of edge 1 is \['q'\], but must be text"),
         (changed(FULL, "edges", 0, "bytes", to=-3), "bytes of edge w -> y is -3"),
-        (changed(FULL, "edges", 1, to={"from": "w", "to": "y"}), "the edge w -> y is there twice"),
+        (changed(FULL, "edges", 1, to={"from": "w", "to": "y"}), "the edge w -> y is listed twice"),
         (
             changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}] * 2),
-            "the edge w -> y of output 1 is there twice",
+            "the edge w -> y of output 1 is listed twice",
         ),
         (
             changed(FULL, "edges", to=[{"from": "w", "to": "y", "output": 1}, {"from": "w", "to": "x"}]),
@@ -298,7 +298,7 @@ def test_what_a_node_may_leave_out_has_the_formats_defaults() -> None:
         (changed(OFFICIAL, "nodes", 0, "colorClass", to="red"), "colorClass of node a is 'red'"),
         (changed(OFFICIAL, "edges", 1, "cost", to=0.0306), "edges that leave a cost 0.0305176 and 0.0306"),
         (changed(OFFICIAL, "edges", 1, "cost", to=-1), "cost of edge 7 -> 2 is -1"),
-        (changed(OFFICIAL, "edges", 1, "cost", to=1e15), "no time that a transfer takes"),
+        (changed(OFFICIAL, "edges", 1, "cost", to=1e15), "is not plausible"),
         (changed(OFFICIAL, "edges", 1, "destId", to=8), "names 8, which is no node's id"),
         (changed(OFFICIAL, "maxSizePerFPGA", to=-1), "maxSizePerFPGA is -1"),
         (changed(OFFICIAL, "nodes", to=[]), r"nodes is \[\], but must be a list of at least 1"),
@@ -333,7 +333,7 @@ def test_a_json_file_is_told_apart_by_its_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [("{", "is not valid JSON"), ("[1]", "no JSON object"), ('{"a": 1}', "is not a graph: it has the keys a")],
+    [("{", "is not valid JSON"), ("[1]", "no JSON object"), ('{"a": 1}', "is not a graph: its keys are a")],
 )
 def test_a_file_that_is_no_graph_is_an_unreadable_model(content: str, cause: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=cause):
@@ -350,7 +350,7 @@ def test_costs_are_scaled_only_where_there_are_costs(tmp_path: Path) -> None:
     assert found.workload.graph.edge_bytes.tolist() == [131072, 131072, 0]
     with pytest.raises(UsageError, match="bytes on its edges"):
         read_graph(write(tmp_path, json.dumps(FULL)), cost_scale=2.0)
-    with pytest.raises(UsageError, match="cost scale is 0"):
+    with pytest.raises(UsageError, match="cost scale must be above 0, got 0"):
         read_graph(write(tmp_path, json.dumps(OFFICIAL)), cost_scale=0.0)
 
 

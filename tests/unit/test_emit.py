@@ -381,7 +381,7 @@ def test_the_olive_workflow_refers_to_what_it_holds_and_lies_beside(tmp_path: Pa
 @pytest.mark.parametrize("target", PLAIN)
 def test_a_split_is_refused_where_it_cannot_be_expressed_and_nothing_is_written(target: str, tmp_path: Path) -> None:
     run = split_run(tmp_path)
-    with pytest.raises(UsageError, match=f"over A, B, which {target} cannot express.*python and cpp can") as caught:
+    with pytest.raises(UsageError, match=f"over A, B, which {target} cannot express.*target python or cpp") as caught:
         emit(run, target, tmp_path / "out")
     assert caught.value.exit_code == 2
     assert not (tmp_path / "out").exists()
@@ -390,18 +390,18 @@ def test_a_split_is_refused_where_it_cannot_be_expressed_and_nothing_is_written(
 @pytest.mark.parametrize("target", PLAIN)
 def test_two_named_devices_of_one_plugin_are_refused_where_they_are_one(target: str, tmp_path: Path) -> None:
     run = deployed(tmp_path / "run", two_towers(), two_cpus(), target="AUTO:CPU_A,CPU_B")
-    with pytest.raises(UsageError, match="cannot tell apart"):
+    with pytest.raises(UsageError, match="cannot distinguish"):
         emit(run, target)
 
 
 def test_a_misspelt_target_gets_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no target named 'benchmark_app'\. Did you mean 'benchmark-app'"):
+    with pytest.raises(UnknownNameError, match=r"Unknown target 'benchmark_app'\. Did you mean 'benchmark-app'"):
         emit(tmp_path, "benchmark_app")
     assert list(TARGETS) == ["benchmark-app", "ovms", "ovms-dag", "python", "cpp", "olive", "onnxruntime"]
 
 
 def test_a_folder_without_a_finished_run_says_what_it_lacks(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="is not a run directory"):
         Deployment.load(tmp_path)
     run = deployed(tmp_path / "run", two_towers(), one_cpu())
     (run / "placed.bin").rename(tmp_path / "placed.bin")
@@ -412,7 +412,7 @@ def test_a_folder_without_a_finished_run_says_what_it_lacks(tmp_path: Path) -> N
         with pytest.raises(StoreError, match="damaged"):
             Deployment.load(run)
     (run / "placement.json").unlink()
-    with pytest.raises(StoreError, match=r"not finished: it has come to read\. placewright measure --run"):
+    with pytest.raises(StoreError, match=r"not finished: its last stage is read\. placewright measure --run"):
         Deployment.load(run)
 
 

@@ -54,7 +54,7 @@ def test_runs_that_are_not_finished_are_listed_with_why(tmp_path: Path) -> None:
     assert write_index(tmp_path, tmp_path / "index.html") == 0
     text = Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
     assert "half" in text
-    assert "holds no result" in text
+    assert "has no result" in text
 
 
 def test_a_batch_is_a_row_that_leads_to_its_page_which_tells_of_its_jobs(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_
     write_json(tmp_path / "searches.json", searches)
     entry = Entry(tmp_path, "", {}, {}, {"searches.json": file_digest(tmp_path / "searches.json")})
     (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0))
-    assert "the best placement is predicted to take 2.00 ms, and none can take less than 1.50 ms. So settings" in note
+    assert "the best placement is predicted to take 2.00 ms (lower bound 1.50 ms). Device properties" in note
     plain = replace(task, params={**task.params, "settings_first": ""})
     assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
 

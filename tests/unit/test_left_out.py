@@ -128,13 +128,13 @@ def test_a_model_whose_reference_differs_from_itself_is_told_as_such(
     with pytest.raises(OutputMismatchError, match="No device gives the reference outputs"):
         machine.profile()
     graph = replace(GRAPH, type_names=("RandomUniform", *GRAPH.type_names[1:]))
-    with pytest.raises(OutputMismatchError, match=r"a matter of chance: op0, op1 draw random numbers"):
+    with pytest.raises(OutputMismatchError, match=r"are random: op0, op1 draw random numbers"):
         machine.profile(graph=graph)
     drawn = iter((1.0, 1.3))
     monkeypatch.setattr(
         module, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.full(2, next(drawn))}})
     )
-    with pytest.raises(OutputMismatchError, match=r"a matter of chance: two inferences .*by 30 %.*--metric"):
+    with pytest.raises(OutputMismatchError, match=r"are random: two inferences .*by 30 %.*--metric"):
         machine.profile()
 
 
@@ -250,9 +250,9 @@ def test_what_fails_for_good_is_not_tried_again(machine: Machine, kind: FailureK
         (LeftOut("timeout", "no answer within 9 s", RUN), "it took too long to run the model (no answer within 9 s)"),
         (
             LeftOut("crashed", "it was killed", COMPILE),
-            "its process ended when it was to compile the model (it was killed)",
+            "its process ended when it tried to compile the model (it was killed)",
         ),
-        (LeftOut("out_of_memory", "x", COMPILE), "memory ran out when it was to compile the model (x)"),
+        (LeftOut("out_of_memory", "x", COMPILE), "it ran out of memory when it tried to compile the model (x)"),
         (LeftOut("refused", "y" + "x" * 300, RUN), f"it cannot run the model (... {'x' * 300})"),
     ],
 )

@@ -76,9 +76,8 @@ def test_a_second_run_says_for_whom_it_waits_and_for_how_long(caplog: pytest.Log
 
         with caplog.at_level(logging.WARNING), measuring_alone(say) as waited_s:
             assert waited_s > 0
-    words = (
-        f"waiting for another placewright run (pid {other.pid}: placewright tune a.onnx) that measures on this machine"
-    )
+    waiting = f"another placewright run (pid {other.pid}: placewright tune a.onnx)"
+    words = f"waiting for {waiting}, which measures on this machine"
     assert said[0].startswith(f"{words}, for 0 s so far")
     assert len(said) >= 3
     assert caplog.messages[0] == words
@@ -133,7 +132,7 @@ def test_a_holder_that_cannot_be_named_is_another_run(left: str, path: Path) -> 
             release(other)
 
         with measuring_alone(say):
-            assert said[0].startswith("waiting for another placewright run that measures")
+            assert said[0].startswith("waiting for another placewright run, which measures")
 
 
 def test_a_lock_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

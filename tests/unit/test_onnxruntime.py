@@ -318,13 +318,13 @@ def test_where_time_is_short_it_goes_first() -> None:
     found = compete(truth, DEFAULT, TOLD, variant("fast"), seconds=13.0)
     assert found.judgement is not None
     assert found.judgement.claimed == ("fast",)
-    assert found.entries["ort"].left == "no time to compare it"
+    assert found.entries["ort"].left == "not compared within the budget"
 
 
 def test_it_is_not_even_screened_once_the_time_is_up() -> None:
     truth = Truth({"default": 1.0, "fast": 0.5, "ort": 0.3}, cost_s=1.0)
     found = compete(truth, DEFAULT, TOLD, variant("fast"), seconds=2.0)
-    assert found.entries["ort"].left == "not tried for want of time"
+    assert found.entries["ort"].left == "not tried within the budget"
     assert truth.count("fast", "screening") == 1
 
 

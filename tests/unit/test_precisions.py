@@ -149,8 +149,8 @@ def test_a_budget_too_small_for_so_slow_a_model_is_told_with_what_would_do() -> 
     check_fits(100.0, NEVER)
     with pytest.raises(UsageError, match="An inference takes about 1 s, and 10 s of the budget are left") as raised:
         check_fits(1.0, Deadline.after(10.0, still))
-    assert raised.value.remedy == "Give a --budget 110 s larger."
+    assert raised.value.remedy == "Add at least 110 s to --budget."
     check_fits(1.0, Deadline.after(60.0, still), load_s=5.0)
     with pytest.raises(UsageError, match=r"An inference takes about 0.1 s, loading the model 5 s, and 30 s") as raised:
         check_fits(0.1, Deadline.after(30.0, still), load_s=5.0)
-    assert raised.value.remedy == "Give a --budget 82 s larger."
+    assert raised.value.remedy == "Add at least 82 s to --budget."

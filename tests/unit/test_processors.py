@@ -127,8 +127,8 @@ def test_a_quota_and_a_cpuset_are_part_of_the_hardware(
 
 def test_the_doctor_tells_quota_and_cpuset(quota: UsableProcessors) -> None:
     assert _processors_text(quota) == (
-        "16 of 16 (cpuset 0-15), with a quota of 3: OpenVINO ignores quotas and starts a thread for every processor; "
-        "devices get 3 here"
+        "16 of 16 (cpuset 0-15), with a quota of 3: OpenVINO ignores quotas and starts one thread per processor; "
+        "placewright uses 3 threads"
     )
     assert _processors_text(replace(quota, ids=(0, 1), quota=None)) == "2 of 16 (cpuset 0-1), no quota"
     assert _processors_text(replace(quota, ids=(0, 1), quota=2.5)) == "2 of 16 (cpuset 0-1), with a quota of 2.5"

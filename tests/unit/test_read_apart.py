@@ -162,13 +162,13 @@ def test_a_device_that_dies_of_the_only_sizes_is_told_from_a_damaged_file(
     save_model(dynamic(), tmp_path / "model.xml")
     dies_of("x [1, 3, 4]", tmp_path, monkeypatch)
     error = refusal(tmp_path / "model.xml", out)
-    assert "with x [1,3,4] it fails: the process that ran it was killed by SIGSEGV" in error.cause
-    assert "Give the sizes it was made for" in error.remedy
+    assert "with x [1,3,4]: the process that ran it was killed by SIGSEGV" in error.cause
+    assert "Pass the sizes it was made for" in error.remedy
 
 
 def test_a_device_that_dies_after_the_trial_is_told_from_a_damaged_file() -> None:
     fault, file = (read_apart._died(Path("m.xml"), words, "") for words in (f"died; {RUNNING} x", "died"))
-    assert "a fault of OpenVINO's CPU device" in fault.remedy
+    assert "a fault of OpenVINO's CPU plug-in" in fault.remedy
     assert "Check that the file is whole" in file.remedy
 
 
@@ -188,7 +188,7 @@ def test_given_sizes_of_which_the_device_dies_are_an_error_of_the_user(
 ) -> None:
     save_model(dynamic(), tmp_path / "model.xml")
     dies_of("x [2, 3, 4]", tmp_path, monkeypatch)
-    with pytest.raises(UsageError, match=r"does not run with x \[2,3,4\]: it fails: the process .* by SIGSEGV"):
+    with pytest.raises(UsageError, match=r"does not run with x \[2,3,4\]: the process .* by SIGSEGV"):
         read_apart.read_apart(
             tmp_path / "model.xml",
             out,

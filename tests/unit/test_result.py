@@ -144,7 +144,7 @@ def test_a_finalist_that_could_not_be_evaluated_stands_last_and_is_no_bug() -> N
 
 
 def test_a_folder_without_a_result_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no result"):
+    with pytest.raises(StoreError, match="has no result"):
         Result.load(tmp_path)
 
 

@@ -151,7 +151,7 @@ def test_where_no_shape_fits_the_first_misfit_is_told(tmp_path: Path):
 def test_an_input_of_unknown_rank_needs_a_shape(tmp_path: Path):
     x, scale = op.parameter([1, 4], np.float32, name="x"), op.parameter(ov.PartialShape.dynamic(), name="scale")
     save_model(ov.Model([op.result(op.multiply(x, scale, name="scaled"))], [x, scale]), tmp_path / "m.xml")
-    with pytest.raises(ModelError, match="How many dimensions scale has is not known") as raised:
+    with pytest.raises(ModelError, match="The rank of scale is unknown") as raised:
         read_shaped(tmp_path / "m.xml", InputShapes())
     assert "--shape 'scale=scalar'" in raised.value.remedy
     assert read_shaped(tmp_path / "m.xml", InputShapes(keep_dynamic=True))[1] == []
@@ -225,7 +225,7 @@ def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_gi
     save_model(at_run_time(1031), tmp_path / "m.xml")
     with pytest.raises(ModelError) as raised:
         read_shaped(tmp_path / "m.xml", InputShapes())
-    assert "dynamic inputs x [?,?]; with x [1,128] it fails: at windows, " in raised.value.cause
+    assert "dynamic inputs x [?,?]; with x [1,128]: at windows, " in raised.value.cause
     assert "--shape 'x=1x224'" in raised.value.remedy
     assert raised.value.exit_code == 3
     assert len(read_shaped(tmp_path / "m.xml", InputShapes(("x=1x1031",)))[1]) == 1
@@ -234,7 +234,7 @@ def test_a_model_that_runs_with_no_size_says_which_input_needs_one_and_how_to_gi
 
 def test_shapes_that_a_user_gives_must_run_as_well(tmp_path: Path):
     save_model(at_run_time(5), tmp_path / "m.xml")
-    with pytest.raises(UsageError, match=r"does not run with x \[1,12\]: it fails: at windows"):
+    with pytest.raises(UsageError, match=r"does not run with x \[1,12\]: at windows"):
         read_shaped(tmp_path / "m.xml", InputShapes(("x=1x12",)))
 
 
@@ -242,9 +242,7 @@ def test_a_dynamic_model_must_run_with_the_size_it_is_measured_with(tmp_path: Pa
     path = text_recogniser(tmp_path)
     with pytest.raises(UsageError) as raised:
         read_shaped(path, InputShapes(keep_dynamic=True, dynamic_size=8))
-    assert "does not run with x [1,3,48,8], what its dynamic inputs are measured with: it fails: at /Re" in str(
-        raised.value
-    )
+    assert "does not run with x [1,3,48,8], the measured size of its dynamic inputs: at /Re" in str(raised.value)
     assert "Set measure.dynamic_size to another size. Give others, as in --shape 'x=1x3x48x320'." in str(raised.value)
     assert read_shaped(path, InputShapes(keep_dynamic=True))[1] == []  # nobody is going to run it
 
@@ -275,7 +273,7 @@ def test_dynamic_inputs_may_stay_so():
 @pytest.mark.parametrize(
     ("model", "given", "words"),
     [
-        (image, ["picture=1x3x8x8"], "'picture=1x3x8x8' gives no input .* a shape; its inputs are image"),
+        (image, ["picture=1x3x8x8"], "'picture=1x3x8x8' names no input of the model; its inputs are image"),
         (image, ["image:1,3,8,8"], "NAME=1x3x224x224"),
         (text, ["1x8"], "its inputs are ids .*, mask"),
         (image, ["image=1x4x8x8"], r"does not run with the shape image \[1,4,8,8\]: at conv, [^']*channel"),

@@ -221,9 +221,7 @@ def test_a_size_with_which_outputs_differ_from_inference_to_inference_does_not_c
     save_model(noisy(lambda n: op.equal(n, constant(128, "usual", np.int64))), tmp_path / "m.xml")
     assert shapes_of(tmp_path / "m.xml") == ["[1,64]"]
     save_model(noisy(lambda n: op.greater(n, constant(0, "none", np.int64))), tmp_path / "all.xml")
-    with pytest.raises(
-        ModelError, match=r"with x \[1,128\] it fails: of two inferences with the same inputs, the output"
-    ):
+    with pytest.raises(ModelError, match=r"with x \[1,128\]: of two inferences with the same inputs, the output"):
         shapes_of(tmp_path / "all.xml")
 
 
@@ -360,12 +358,13 @@ def test_a_verdict_begins_with_the_sizes_that_nobody_gave():
         for name, given in (("a", False), ("b", True), ("c", False), ("d", False), ("e", False))
     ]
     assert assumption_of(rows[1:2]) == ""
-    assert assumption_of(rows[:2]) == "Assumed sizes: --shape 'a=1x4'; give your own so. "
+    assert assumption_of(rows[:2]) == "Assumed sizes: --shape 'a=1x4'; pass your own that way. "
     assert assumption_of(rows) == (
-        "Assumed sizes: --shape 'a=1x4' --shape 'c=1x4' --shape 'd=1x4' and 1 more of the notes; give your own so. "
+        "Assumed sizes: --shape 'a=1x4' --shape 'c=1x4' --shape 'd=1x4' and 1 more of the notes; "
+        "pass your own that way. "
     )
     assert assumption_of([], open_size=8) == (
-        "Assumed sizes: open dimensions measured with --set measure.dynamic_size=8; give your own so. "
+        "Assumed sizes: open dimensions measured with --set measure.dynamic_size=8; pass your own that way. "
     )
 
 

@@ -82,6 +82,6 @@ def test_a_folder_is_of_its_model_once_a_stage_has_finished(tmp_path: Path) -> N
     assert directory.check_for(mended) == document
     document["stages"] = {"read": {"key": "a"}}
     (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(StoreError, match=r"holds a run of another model, m\.xml"):
+    with pytest.raises(StoreError, match=r"is a run of another model, m\.xml"):
         directory.check_for(mended)
     assert directory.check_for(ModelFile(tmp_path / "m.xml", "0" * 64)) == document

@@ -236,4 +236,4 @@ def test_compiling_counts_neither_as_time_of_a_stage_nor_of_the_budget(
     assert ends == [100.0, 150.0]
     assert found["embed"].compiled_s == 50.0
     assert found["embed"].seconds < 0  # of the time that it really took, all that was said to be compiling is taken off
-    assert outcome_line(found["embed"]).endswith("; 50 s more compiled kernels, once per version")
+    assert outcome_line(found["embed"]).endswith("; 50 s to compile kernels (once per version)")

@@ -46,21 +46,21 @@ def test_what_is_claimed_is_the_answer_with_its_gain_over_every_yardstick() -> N
     assert verdict.best == "fast"
     assert (verdict.gain.ratio, verdict.gain.low, verdict.gain.high) == (2.0, 1.95, 2.05)
     assert "2.000 times as fast as the best baseline, half (1.950 to 2.050, 95 %" in verdict.text
-    assert "3.000 times the plug-in's default, default (2.950 to 3.050)" in verdict.text
+    assert "3.000 times the plug-in defaults, default (2.950 to 3.050)" in verdict.text
 
 
 def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_to_be_had() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": RatioEstimate(1.01, 0.98, 1.031, 6)}), FREE)
     assert (verdict.best, verdict.gain.ratio) == ("half", 1.0)
-    assert "at most 3.1 % is to be had" in verdict.text
+    assert "at most 3.1 % is possible" in verdict.text
 
 
 def test_the_bound_is_of_what_was_tried_where_something_was_not() -> None:
-    untried = replace(candidate("slow", 1.0), latency_s=None, left="not tried for want of time")
+    untried = replace(candidate("slow", 1.0), latency_s=None, left="not tried within the budget")
     ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6)}
-    assert "at most 3.1 % is to be had)" in decide([FAST, HALF], contest([], ratios), FREE).text
+    assert "at most 3.1 % is possible)" in decide([FAST, HALF], contest([], ratios), FREE).text
     assert (
-        "at most 3.1 % is to be had of what was tried)" in decide([FAST, HALF, untried], contest([], ratios), FREE).text
+        "at most 3.1 % is possible of what was tried)" in decide([FAST, HALF, untried], contest([], ratios), FREE).text
     )
 
 
@@ -79,51 +79,55 @@ def test_the_sizes_that_an_answer_is_for_are_told_and_what_it_gains_at_each() ->
 def test_what_other_baselines_may_gain_is_not_to_be_had() -> None:
     slow = candidate("default", 3.0, baseline=True)
     ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6), "default": RatioEstimate(0.7, 0.3, 1.6, 3)}
-    assert "at most 3.1 % is to be had" in decide([FAST, HALF, slow], contest([], ratios), FREE).text
+    assert "at most 3.1 % is possible" in decide([FAST, HALF, slow], contest([], ratios), FREE).text
 
 
 def test_where_the_default_is_the_best_baseline_its_gain_is_told_once() -> None:
     found = contest(["fast"], {"fast": ratio(2.0)}, default="half", over_default={"fast": ratio(2.0)})
     text = decide([FAST, HALF], found, FREE).text
     assert "as the best baseline, half" in text
-    assert "the plug-in's default" not in text
+    assert "the plug-in defaults" not in text
 
 
 def test_a_disturbed_machine_cannot_decide() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": ratio(1.1)}, disturbed=True, noise=0.2), FREE)
     assert verdict.best == "half"
-    assert "Cannot decide" in verdict.text
+    assert "No decision" in verdict.text
     assert "22.1 %" in verdict.text
 
 
 def test_without_time_for_a_comparison_it_says_so() -> None:
     verdict = decide([FAST, HALF], contest([], {}, missing_s=12.3), FREE)
-    assert "no time to compare" in verdict.text
-    assert verdict.text.endswith("A budget 13 s larger would do.")
+    assert "No time was left to compare" in verdict.text
+    assert verdict.text.endswith("Add at least 13 s to --budget.")
     striking = replace(FAST, times_as_fast=2.9)
     verdict = decide([striking, HALF], contest([], {}), FREE)
     assert verdict.best == "half"  # what was not compared is no answer
     alike = replace(striking, name="twice", same_as="half")
     assert "twice" not in decide([alike, HALF, FAST], contest([], {}), FREE).text
-    assert verdict.text.endswith("At first sight fast is about 2.9 times as fast; a larger budget would tell.")
+    assert verdict.text.endswith(
+        "In the screening fast was about 2.9 times as fast; confirm it with a larger --budget."
+    )
     few = contest([], {"fast": RatioEstimate(2.9, 0.1, 80.0, 2)})
     assert "about 2.9 times" in decide([striking, HALF], few, FREE).text
     many = contest([], {"fast": RatioEstimate(1.3, 0.9, 1.9, 5)})
-    assert "first sight" not in decide([striking, HALF], many, FREE).text
+    assert "screening" not in decide([striking, HALF], many, FREE).text
 
 
 def test_where_baselines_alone_were_compared_it_says_why() -> None:
     slow = candidate("default", 3.0, baseline=True, log_ratios={"1": -0.4})
     ratios = {"default": RatioEstimate(0.7, 0.6, 0.8, 3)}
-    assert "no time to compare" in decide([FAST, HALF, slow], contest([], ratios, missing_s=3.0), FREE).text
+    assert "No time was left to compare" in decide([FAST, HALF, slow], contest([], ratios, missing_s=3.0), FREE).text
     alike = replace(FAST, same_as="half")
-    assert decide([alike, HALF], contest([], {}), FREE).text == "All that runs is one with half: use it."
-    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("use half.")
+    assert (
+        decide([alike, HALF], contest([], {}), FREE).text == "Every candidate that runs is equivalent to half. Use it."
+    )
+    assert decide([alike, HALF, slow], contest([], ratios), FREE).text.endswith("Use half.")
 
 
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
     verdict = decide([FAST, HALF], contest([], {"fast": RatioEstimate(0.8, 0.7, 0.9, 5)}), FREE)
-    assert "at most 0.0 % is to be had" in verdict.text
+    assert "at most 0.0 % is possible" in verdict.text
 
 
 def split(ahead: dict[str, float]) -> CandidateRecord:
@@ -172,7 +176,7 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     known = [replace(c, times_as_fast=1.0) for c in (low, fast, half)]
     assert decide(known, found, FREE).notes == (
         "Fastest exact answer: fast, f32, 2.000 (1.950 to 2.050) times as fast as half; outputs differ by 0.0001 %.",
-        "Fastest answer within what is allowed (5 %): low, bf16, 4.000 (3.950 to 4.050) times as fast as half; "
+        "Fastest answer within the tolerance (5 %): low, bf16, 4.000 (3.950 to 4.050) times as fast as half; "
         "outputs differ by 1.2 %.",
     )
     exact, _ = decide([low, half], contest(["low"], {"low": ratio(4.0)}), FREE).notes
@@ -181,7 +185,7 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     unsure = replace(fast, times_as_fast=0.8)
     exact, _ = decide([low, unsure], contest([], {}, control="low"), FREE).notes
     assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
-    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "Nothing that was tried is exact."
+    assert decide([low], contest([], {}, control="low"), FREE).notes[0] == "No candidate is exact."
 
 
 def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> None:
@@ -207,7 +211,7 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
         "Comparing outputs took 0.8 s while candidates were measured."
     )
     assert checks_text(contest([], {})) == ""
-    assert judged_on(low, given=False) == "Accuracy was judged on generated inputs; give --input."
+    assert judged_on(low, given=False) == "Accuracy was checked on generated inputs; pass your own with --input."
     assert judged_on(low, given=True) == judged_on(candidate("unknown"), given=False) == ""
 
 
@@ -235,11 +239,11 @@ def test_few_latencies_tell_of_a_p99_what_lower_percentiles_can() -> None:
     assert "p90 is 20.00 ms, 10 ms allowed for p99" in verdict.text
     verdict = decide([untold], contest([], {}), limits)
     assert verdict.best == "half"
-    assert verdict.notes == ("Too few latencies of half were measured to tell its p99; a larger budget would.",)
+    assert verdict.notes == ("Too few latencies of half were measured for its p99. Use a larger --budget.",)
     fast = replace(FAST, percentiles={"50": 0.005})
     verdict = decide([fast, slow], contest([], {}), limits)
-    assert verdict.text.startswith("fast is the fastest that keeps the limits; half does not: p90 is 20.00 ms")
-    assert verdict.notes == ("Too few latencies of fast were measured to tell its p99; a larger budget would.",)
+    assert verdict.text.startswith("Use fast, the fastest candidate within the limits; half is not: p90 is 20.00 ms")
+    assert verdict.notes == ("Too few latencies of fast were measured for its p99. Use a larger --budget.",)
 
 
 def test_what_one_inference_in_a_thousand_takes_breaks_no_limit_on_the_p99() -> None:
@@ -253,8 +257,8 @@ def test_limits_that_the_control_breaks_are_told() -> None:
     slow_to_load = replace(HALF, compile_s=2.0)
     verdict = decide([slow_to_load, FAST], contest([], {}), limits)
     assert verdict.best == "fast"
-    assert "half does not: loads in 2.00 s" in verdict.text
-    assert "Nothing keeps the limits" in decide([slow_to_load], contest([], {}), limits).text
+    assert "half is not: loads in 2.00 s" in verdict.text
+    assert "No candidate is within the limits" in decide([slow_to_load], contest([], {}), limits).text
 
 
 def test_a_simulator_predicts_and_gives_no_interval() -> None:
@@ -264,4 +268,4 @@ def test_a_simulator_predicts_and_gives_no_interval() -> None:
     assert verdict.text == "split is predicted to be 2.000 times as fast as the best single device, half."
     assert predicted([HALF, faster]).best == "half"
     refused = replace(HALF, latency_s=None, failed=FailureRecord("refused", "why"))
-    assert "No single device runs the model" in predicted([faster, refused]).text
+    assert "No single device can run the model" in predicted([faster, refused]).text

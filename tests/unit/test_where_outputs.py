@@ -202,7 +202,7 @@ def test_the_operation_that_cancels_in_bf16_is_the_first(tmp_path: Path) -> None
     assert [row.operation for row in found.operations] == ["cancelled", "last"]
     assert found.operations[0].device == "CPU"
     assert found.compared == 5
-    assert first_sentence(found).startswith("The first operation that departs is cancelled (Subtract, on CPU in f32)")
+    assert first_sentence(found).startswith("The first operation that differs is cancelled (Subtract, on CPU in f32)")
     with pytest.raises(OutputMismatchError, match=r"output_0 is .* off .*and 5 % is allowed") as caught:
         refuse_departure(found)
     assert caught.value.exit_code == 6
@@ -268,7 +268,7 @@ def test_arrays_that_a_user_gives_are_what_is_compared_on(tmp_path: Path, capsys
 def test_time_that_is_up_is_said(tmp_path: Path) -> None:
     found = found_in(chain(4), tmp_path, F32, SOURCE, seconds=1e-6)
     assert (found.first, found.compared, found.certain) == ("", 0, False)
-    assert first_sentence(found).startswith("No operation departs, as far as was compared")
+    assert first_sentence(found).startswith("No operation differs, as far as was compared")
     assert "Not compared: 4 operation(s), op0, op1, op2, op3: the time was up." in not_known(found)
 
 
@@ -285,14 +285,17 @@ def record(**changes: Any) -> WhereOutputsRecord:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "No output departs. 1 operation(s) do with others exposed beside, and none does with its result alone"),
-        ({"certain": False}, "and the time was up for more"),
+        (
+            {},
+            "No output differs. 1 operation(s) differ when further results are exposed, but none with only its own",
+        ),
+        ({"certain": False}, "and the time limit was reached"),
         (
             {"first": "a"},
-            "No output departs. The first operation that does is a (Add, on CPU in f32): 50 % of its entries",
+            "No output differs. The first operation that differs is a (Add, on CPU in f32): 50 % of its entries",
         ),
-        ({"operations": []}, "No operation departs: the results of 3 operation(s) of CPU are those of B within 0.1 %."),
-        ({"operations": [], "compared": 0}, "No operation departs, as far as was compared"),
+        ({"operations": []}, "No operation differs: the results of 3 operation(s) of CPU are those of B within 0.1 %."),
+        ({"operations": [], "compared": 0}, "No operation differs, as far as was compared"),
     ],
 )
 def test_what_departs_is_said_in_one_line(changes: dict[str, Any], said: str) -> None:
@@ -311,10 +314,10 @@ def test_what_is_infinitely_far_is_the_worst() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--outputs", "--against", "GPU.7"], 4, "no device GPU.7"),
-        (["--outputs", "--device", "CPU{INFERENCE_PRECISION_HINT=f99}"], 2, "cannot be set to"),
-        (["--against", "CPU"], 2, "--against says nothing without --outputs"),
-        (["--outputs", "--budget", "soon"], 2, "not a time"),
+        (["--outputs", "--against", "GPU.7"], 4, "Unknown device GPU.7"),
+        (["--outputs", "--device", "CPU{INFERENCE_PRECISION_HINT=f99}"], 2, "does not accept"),
+        (["--against", "CPU"], 2, "--against needs --outputs"),
+        (["--outputs", "--budget", "soon"], 2, "not a duration"),
     ],
 )
 def test_mistakes_are_answered_in_two_lines(
@@ -383,5 +386,5 @@ def test_runs_that_agree_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixtu
     path = perceptron(tmp_path / "m.onnx", layers=6)
     assert run(["where", str(path), "--outputs", "--device", F32]) == 0
     said = capsys.readouterr().out
-    assert "No operation departs: the results of 13 operation(s)" in said
+    assert "No operation differs: the results of 13 operation(s)" in said
     assert "Not compared" not in said

@@ -86,7 +86,7 @@ def test_the_coarsener_is_heavy_edges_and_says_so(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         found = Metis(parts=4, acyclic=True).coarsen(graph, seed=3)
     assert found.group.tolist() == HeavyEdge(parts=4).coarsen(graph, seed=3).group.tolist()
-    assert "coarsen.heavy_edge takes the place of coarsen.metis" in caplog.text
+    assert "using coarsen.heavy_edge instead of coarsen.metis" in caplog.text
 
 
 def test_the_grouper_and_the_packings_go_on() -> None:
@@ -127,7 +127,5 @@ def test_the_result_says_who_took_its_place(use: tuple[str, ...], said: bool, tm
     outcome = Outcome(task, Entry(tmp_path, "", {}, {}, {}), ran=True, why="", seconds=0.0)
     notes = partition_notes({"coarsen": outcome})
     assert notes == (
-        ["coarsen.metis was asked for, but pymetis is not installed: coarsen.heavy_edge took its place."]
-        if said
-        else []
+        ["pymetis, which coarsen.metis needs, is not installed: coarsen.heavy_edge was used instead."] if said else []
     )

@@ -72,8 +72,8 @@ def test_shares_are_of_the_profiled_seconds_and_the_largest_comes_first() -> Non
         (row(subgraphs=3), {"A": 0.622, "B": 0.378}, "A 62 %, B 38 %, 3 sub-graphs"),
         (row(subgraphs=2), {"A": 0.999, "B": 0.001}, "A over 99 %, B under 1 %, 2 sub-graphs"),
         (row(single=True, devices=[CPU]), {}, "CPU, 1 thread, f32"),
-        (row(subgraphs=2, executed_on=["A", "B"]), {}, "OpenVINO's own choice: A and B, 2 sub-graphs"),
-        ({"single": False, "devices": []}, {}, "OpenVINO's own choice"),
+        (row(subgraphs=2, executed_on=["A", "B"]), {}, "chosen by OpenVINO: A and B, 2 sub-graphs"),
+        ({"single": False, "devices": []}, {}, "chosen by OpenVINO"),
     ],
 )
 def test_a_candidate_is_described_by_what_it_is(record: dict[str, Any], shares: dict[str, float], text: str) -> None:
@@ -90,31 +90,31 @@ def test_failures_are_words_and_no_kinds() -> None:
 
 def test_a_hybrid_search_tells_what_was_tried_measured_and_found() -> None:
     assert search_text(search()) == (
-        "greedy tried 42 placements in the simulator, and 5 of its own were measured. "
+        "greedy simulated 42 placements, of which 5 were measured. "
         "The best, found by heft, took 12.30 ms (predicted: 12.50 ms). "
-        "Before measurements corrected the simulator, its predictions were off by 25.0 %, then 5.0 %."
+        "Median prediction error before each calibration of the simulator: 25.0 %, then 5.0 %."
     )
 
 
 def test_a_search_that_could_not_be_calibrated_says_why() -> None:
     text = search_text(search(used=0, refused="crashed: gone", measurements=1, rounds=[], found_by="single"))
-    assert "1 of its own was measured. The best, a single device, took" in text
-    assert text.endswith("The simulator could not be corrected by measurements: crashed: gone.")
+    assert "of which 1 was measured. The best, a single device, took" in text
+    assert text.endswith("The simulator could not be calibrated to measurements: crashed: gone.")
 
 
 def test_a_simulated_search_tells_its_bound() -> None:
     alone = {"reward": "simulated", "measurements": 0, "measured_s": None, "predicted_s": None, "rounds": []}
     text = search_text(search(**alone))
-    assert "is predicted to take 12.00 ms; no placement can take less than 10.00 ms there." in text
-    assert "proven to be optimal" in search_text(search(**alone, proven=True))
+    assert "is predicted to take 12.00 ms; lower bound in the simulator 10.00 ms." in text
+    assert "proven optimal" in search_text(search(**alone, proven=True))
 
 
 def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() -> None:
     assert search_text(search(reward="measured", rounds=[], evaluations=1)).startswith("greedy measured 1 placement. ")
     nothing = search(measured_s=None, predicted_s=None, value_s=None, measurements=0, rounds=[])
-    assert search_text(nothing).endswith("and none of its own were measured. None of them can run.")
+    assert search_text(nothing).endswith("of which none were measured. None of them is feasible.")
     known = search_text(nothing | {"value_s": 0.9})
-    assert known.endswith("and none of its own were measured. It found nothing that was not known before.")
+    assert known.endswith("of which none were measured. It found no new placement.")
 
 
 KNOWN = {"placer": "p", "baseline": False, "single": True, "devices_used": [], "subgraphs": 1}
@@ -145,7 +145,7 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
 def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
     rows = [CandidateRecord(name=name, same_as=same, **KNOWN) for name, same in (("a", ""), ("b", "a"), ("c", "a"))]
     assert alike_text(rows[:1]) == ""
-    assert alike_text(rows) == "The plug-in runs these as it runs what stands in brackets: b (a), c (a)."
+    assert alike_text(rows) == "Duplicates, which the plug-in runs as the candidate in brackets: b (a), c (a)."
 
 
 def test_slow_starts_are_told_with_what_avoids_them() -> None:
@@ -159,11 +159,11 @@ def test_slow_starts_are_told_with_what_avoids_them() -> None:
     text = slow_starts_text(ContestRecord(ratios=ratios, starts=starts | seen, **CONTEST))
     assert text == (
         "2 of 8 starts of control took about 1.7 times as long as usual, "
-        "1 of 7 starts of b took about 2.0 times as long as usual, from loading to the end; "
-        "none of the 5 starts of a did."
+        "1 of 7 starts of b took about 2.0 times as long as usual, for the whole start; "
+        "none of the 5 starts of a was slow."
     )
     ratios = {"b": ratios["b"]}
-    assert slow_starts_text(ContestRecord(ratios=ratios, starts=starts, **CONTEST)).endswith("avoided it for certain.")
+    assert slow_starts_text(ContestRecord(ratios=ratios, starts=starts, **CONTEST)).endswith("is known to avoid it.")
     assert slow_starts_text(ContestRecord(ratios=ratios, **CONTEST)) == slow_starts_text(None) == ""
 
 
@@ -188,7 +188,10 @@ def test_what_there_was_no_time_for_is_told_in_one_sentence() -> None:
     rows += [CandidateRecord(name="copy", same_as="a", **known)]
     assert untried_text(rows) == ""
     rows += [CandidateRecord(name=name, **known) for name in "cdefgh"]
-    assert untried_text(rows) == "There was no time to try c, d, e, f and 2 more; a larger --budget goes on from here."
+    assert (
+        untried_text(rows)
+        == "Not tried within the budget: c, d, e, f and 2 more. A larger --budget continues from here."
+    )
 
 
 def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
@@ -199,7 +202,7 @@ def test_the_fastest_split_of_every_placer_is_told_the_fastest_first() -> None:
 
     found = [candidate("baseline", 0.01), candidate("calibration", 0.015), candidate("hsdag", 0.02)]
     found += [candidate("portfolio", 0.025), candidate("hsdag", 0.03), candidate("greedy", None)]
-    assert winner_text(found) == "Fastest split of each placer: hsdag 20.00 ms, portfolio 25.00 ms."
+    assert winner_text(found) == "Fastest split by placer: hsdag 20.00 ms, portfolio 25.00 ms."
     assert winner_text(found[:1]) == ""
 
 

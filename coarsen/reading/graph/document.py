@@ -157,10 +157,10 @@ def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, fault
     ends = [(edge["from"], edge["to"]) for edge in edges]
     unknown = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
     for a, b, name in unknown:
-        faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is no operation")
+        faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is not an operation")
     whole = [(*pair, port) for pair, port in zip(ends, ports.tolist(), strict=True)]
     for a, b, port in repeated(whole) if len(set(whole)) < len(whole) else ():
-        faults.add(f"the edge {a} -> {b} {'' if port < 0 else f'of output {port} '}is there twice")
+        faults.add(f"the edge {a} -> {b} {'' if port < 0 else f'of output {port} '}is listed twice")
     told = {a for a, _, port in whole if port >= 0}
     for name in dict.fromkeys(a for a, _, port in whole if port < 0 and a in told):
         faults.add(f"some edges of {name!r} say which output they carry, and some do not")
@@ -190,11 +190,11 @@ def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], fau
     for device in [*devices, *(["*"] if all("*" in row for row in rows) else [])]:
         missing = [n for n, row in zip(names, rows, strict=True) if device not in row and "*" not in row]
         if missing:
-            faults.add(f"there is no time_s on {device!r} for {listed(missing)}; null is unsupported")
+            faults.add(f"time_s on {device!r} is missing for {listed(missing)}; null means unsupported")
             continue
         given = [row[device] if device in row else row["*"] for row in rows]
         times[device] = np.array([math.inf if value is None else value for value in given])
     if not times and any(rows) and not faults.faults:
         missing = [name for name, row in zip(names, rows, strict=True) if not row]
-        faults.add(f"there is no time_s for {listed(missing)}, though others have one; null is unsupported")
+        faults.add(f"time_s is missing for {listed(missing)}; null means unsupported")
     return times

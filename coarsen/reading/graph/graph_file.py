@@ -55,12 +55,14 @@ def read_graph(
         UsageError: cost_scale, shapes or rewrites are given for another format, or make no sense.
     """
     if not 0 < cost_scale < float("inf"):
-        raise UsageError(f"The cost scale is {cost_scale}.", "Give a number above 0.")
+        raise UsageError(
+            f"The cost scale must be above 0, got {cost_scale}.", "Pass --cost-scale with a number above 0."
+        )
     if path.suffix != ".json":
         _check_scale(cost_scale, path)
         return _of_model(path, limits or ReadLimits(), shapes or InputShapes(), rewrites or Rewrites())
     if shapes is not None and shapes.given:
-        raise UsageError(f"{path} is not a model: it has no inputs to give a shape.", "Leave --shape out.")
+        raise UsageError(f"{path} is a graph, not a model: it has no input shapes.", "Remove --shape.")
     if rewrites is not None:
         rewrites.refuse(str(path))
     document, source = _json(path)
@@ -68,7 +70,7 @@ def read_graph(
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
     if "operations" not in document:
         raise ModelError(
-            f"{path} is not a graph: it has the keys {', '.join(map(str, document)) or 'none'}.",
+            f"{path} is not a graph: its keys are {', '.join(map(str, document)) or 'none'}.",
             "Give operations and edges, or nodes and edges; docs/graph.md describes both formats.",
         )
     _check_scale(cost_scale, path)
@@ -77,7 +79,9 @@ def read_graph(
 
 def _check_scale(cost_scale: float, path: Path) -> None:
     if cost_scale != 1:
-        raise UsageError(f"{path} has bytes on its edges, not costs.", "Leave --cost-scale out, or change the links.")
+        raise UsageError(
+            f"{path} has bytes on its edges, not transfer costs to scale.", "Remove --cost-scale, or change the links."
+        )
 
 
 def _json(path: Path) -> tuple[Mapping[str, Any], str]:

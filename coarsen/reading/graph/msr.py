@@ -89,7 +89,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     pairs, cost = _edges(edges, [node["id"] for node in nodes], names, faults)
     edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
     if np.any(edge_bytes > MOST):
-        faults.add(f"a cost of {cost.max():g} ms is no time that a transfer takes")
+        faults.add(f"the transfer cost {cost.max():g} ms is not plausible")
     faults.end()
     out_bytes = np.zeros(len(names))
     np.maximum.at(out_bytes, pairs[0], edge_bytes)

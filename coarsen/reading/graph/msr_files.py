@@ -132,7 +132,7 @@ def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]
     for what, devices in zip(("accelerators", "CPUs"), groups, strict=True):
         times, sizes = costs.op_s[:, devices], {topology.devices[d].memory_bytes for d in devices}
         if devices and (np.any(times != times[:, :1]) or len(sizes) > 1):
-            raise UsageError(f"The {what} differ, which the format cannot say.", "Choose a topology of equal devices.")
+            raise UsageError(f"The {what} differ; the format needs equal ones.", "Use a topology of equal devices.")
     accelerators, cpus = groups
     acc_s = costs.op_s[:, accelerators[0]] if accelerators else np.full(graph.n, math.inf)
     cpu_s = costs.op_s[:, cpus[0]] if cpus else np.where(np.isfinite(acc_s), acc_s, 0.0)

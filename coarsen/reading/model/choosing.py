@@ -60,7 +60,7 @@ def first_that_runs(
         fault = tries.faults().get(sizes, "")
         trial = SizeTrial(fault) if fault else _tried(model, sizes, shapes, tries)
         if trial.fault:
-            faults.append(f"with {sizes} it fails: {trial.fault}")
+            faults.append(f"with {sizes}: {trial.fault}")
         elif not trial.doubt:
             return Suitable(model, _told(chosen, trial))
         else:
@@ -71,7 +71,7 @@ def first_that_runs(
         trial = _tried(found.model, described(found.chosen), shapes, tries, doubtful=True)
         if not trial.fault:
             return Suitable(found.model, _told(found.chosen, trial))
-        faults.append(f"with {described(found.chosen)} it fails: {trial.fault}")
+        faults.append(f"with {described(found.chosen)}: {trial.fault}")
     return Unsuitable(tuple(faults))
 
 
@@ -109,7 +109,7 @@ def _refused(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes) -> 
 def _without_rank(names: Sequence[str]) -> ModelError:
     """Return the error for a model whose inputs of these names have no known number of dimensions."""
     return ModelError(
-        f"How many dimensions {listed(names)} {'has' if len(names) == 1 else 'have'} is not known.",
+        f"The rank of {listed(names)} is unknown.",
         f"Give a shape, as in --shape '{names[0]}=1x128' or --shape '{names[0]}=scalar', or arrays with --input.",
     )
 

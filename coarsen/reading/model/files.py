@@ -108,7 +108,7 @@ def unchanged(path: Path, sha256: str) -> Iterator[None]:
         fault = error
     if not _is_still(path, before, sha256):
         raise ModelError(
-            f"{path} changed while it was being read.", "Run again, once nothing writes to it any more."
+            f"{path} changed while it was being read.", "Run again when no other process writes to it."
         ) from fault
     if fault is not None:
         raise fault
@@ -152,7 +152,7 @@ def check_exists(path: Path) -> None:
             f"{path} is a folder, not a model.", "Name the model file in it, for example its .xml or .onnx."
         )
     if not path.exists():
-        raise ModelError(f"There is no file {path}.", "Check the path of the model.")
+        raise ModelError(f"File not found: {path}.", "Check the path of the model.")
 
 
 def check_ir(xml: Path) -> None:

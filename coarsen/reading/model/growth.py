@@ -113,5 +113,5 @@ def check_growth(grown: Growth, path: Path, *, file_bytes: int, limits: ReadLimi
         f"Folded, the constants of {path} take {bytes_text(needed)}, {grown.largest!r} alone "
         f"{bytes_text(grown.largest_bytes)}; allowed are {bytes_text(allowed)}, {FACTOR} times its files "
         f"({bytes_text(file_bytes)}) and coarsen.growth_bytes.",
-        f"If they are meant to be that large: --set coarsen.growth_bytes={needed - FACTOR * file_bytes}",
+        f"Raise the limit if this is intended: --set coarsen.growth_bytes={needed - FACTOR * file_bytes}",
     )

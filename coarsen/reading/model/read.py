@@ -153,7 +153,9 @@ def _normalised(
     _fold_constants(model, packed, fold=fold)
     settle_states(model)
     if not any(op.get_type_name() not in ("Parameter", "Constant", "Result") for op in model.get_ordered_ops()):
-        raise ModelError(f"{path} has no operations to place.", "Give a model that computes something of its inputs.")
+        raise ModelError(
+            f"{path} has no operations to place.", "Pass a model with operations between inputs and outputs."
+        )
     if not model.outputs:
         raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
     _make_names_unique(model)
@@ -177,12 +179,12 @@ def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, sha
     ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
     if not ports:
         with_shapes = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in model.inputs)
-        return UsageError(f"{path} does not run with {with_shapes}: it fails: {why_not}.", other_sizes(declared))
+        return UsageError(f"{path} does not run with {with_shapes}: {why_not}.", other_sizes(declared))
     tried = ", ".join(f"{input_name(p)} {shown(sized(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports)
     if shapes.ranges:
         return UsageError(f"{path} does not run with {tried}: it fails: {why_not}.", OTHER_SIZES)
     return UsageError(
-        f"{path} does not run with {tried}, what its dynamic inputs are measured with: it fails: {why_not}.",
+        f"{path} does not run with {tried}, the measured size of its dynamic inputs: {why_not}.",
         f"Set measure.dynamic_size to another size. {other_sizes(declared)}",
     )
 
@@ -197,7 +199,7 @@ def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelE
     why = f"; {failed[0] if failed else first_misfit(model, ports)}"
     return ModelError(
         f"{path} runs with none of the sizes that were tried for its dynamic inputs {listed_inputs}{why}.",
-        f"Give the sizes it was made for, as in {example}, or arrays with --input data.npz.",
+        f"Pass the sizes it was made for, as in {example}, or arrays with --input data.npz.",
     )
 
 

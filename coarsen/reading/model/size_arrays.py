@@ -50,7 +50,7 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
             fault = refusal_of(model, arrays)
             tries.end(str(size), fault)
         if fault:
-            raise UsageError(f"The model does not run with {size}: it fails: {fault}.", OTHER_SIZES)
+            raise UsageError(f"The model does not run with {size}: {fault}.", OTHER_SIZES)
         checks[kind] = arrays
         if number == heaviest:
             others = make_checks(shaped, seed=0, dynamic_size=1)

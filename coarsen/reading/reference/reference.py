@@ -207,7 +207,7 @@ def by_evaluate(source: ov.Model) -> Run:
             for port in shaped.outputs
         ]
         if not shaped.evaluate(tensors, [ov.Tensor(array) for array in arrays]):
-            raise ModelError("it does not know some operation")
+            raise ModelError("it does not support some operation")
         return {f"output_{i}": np.array(tensor.data) for i, tensor in enumerate(tensors)}
 
     return run
@@ -260,7 +260,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
         save_by_kind(out / REFERENCE, _each(run, checks))
         save_by_kind(out / SHAKEN, _each(run, _shaken(checks)))
     except MissingPackageError as error:
-        facts.why_not.append(f"{ONNXRUNTIME} was not asked: {error}")
+        facts.why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         return False
     except ModelError as error:
         facts.why_not.append(f"{ONNXRUNTIME} does not run the model: {error.cause}")
@@ -271,7 +271,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
         if twin is not None:
             save_by_kind(out / FLOAT, _each(by_onnxruntime(twin, source), checks))
     except (MissingPackageError, ModelError) as error:
-        facts.why_not.append(f"The model was not computed without rounding its activations: {error}")
+        facts.why_not.append(f"No float reference of the quantised model: {error}")
     return True
 
 

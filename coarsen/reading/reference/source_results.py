@@ -72,7 +72,7 @@ def write_source_results(order: ResultsOrder) -> dict[str, Any]:
             found = _by_onnxruntime(path, source, wanted)
             _write(found, checks, order.paths)
         except MissingPackageError as error:
-            why_not.append(f"{ONNXRUNTIME} was not asked: {error}")
+            why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         except ModelError as error:
             why_not.append(f"{ONNXRUNTIME} does not run the model: {error.cause}.")
         else:

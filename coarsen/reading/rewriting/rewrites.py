@@ -31,7 +31,7 @@ class Rewrites:
         """
         unknown = next((name for name in settings.allow if name not in ALLOWED), None)
         if unknown is not None:
-            raise UnknownNameError("rewrite that can be allowed", unknown, ALLOWED)
+            raise UnknownNameError("rewrite", unknown, ALLOWED)
         return cls(settings.split_directions, settings.split_groups, WEIGHTS_INT8 in settings.allow)
 
     @property
@@ -47,8 +47,8 @@ class Rewrites:
         """
         if self != Rewrites():
             raise UsageError(
-                f"{graph} is not a model: it has no operations to split, and no weights.",
-                "Leave coarsen.split_directions, split_groups and allow out.",
+                f"{graph} is a graph, not a model: it cannot be rewritten.",
+                "Remove coarsen.split_directions, split_groups and allow.",
             )
 
 
@@ -63,6 +63,6 @@ class Rewritten:
 def notes_of(rewritten: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences what was rewritten; rewritten: `Rewritten`s as JSON values, [] if nothing could be."""
     if not rewritten:
-        return ["The model has no operation that was to be split into parts."]
+        return ["The model has no operation to split."]
     each = listed([f"{row['name']} is now {' and '.join(row['parts'])}" for row in rewritten])
-    return [f"Operations were split into parts, in the placed model as well: {each}."]
+    return [f"Operations split, also in the placed model: {each}."]

@@ -49,7 +49,7 @@ def check_inputs(model: Any, arrays: Inputs, path: Path) -> Inputs:
     given = {alias[name]: array for name, array in arrays.items() if name in alias}
     faults = [f"{listed(unknown)} {'is no input' if len(unknown) == 1 else 'are no inputs'}"] if unknown else []
     missing = [name for name in ports if name not in given]
-    faults += [f"there is no array for {listed(missing)}"] if missing else []
+    faults += [f"no array for {listed(missing)}"] if missing else []
     empty = not keeps_outputs(model, {name: list(array.shape) for name, array in given.items() if 0 in array.shape})
     faults += [f"{name} {fault}" for name, array in given.items() for fault in _faults(ports[name], array, empty)]
     if faults:

@@ -52,7 +52,7 @@ class InputShapes:
         """
         data, ranges = settings.input, [parse_range(text) for text in settings.shape_ranges]
         if data and ranges:
-            raise UsageError("Arrays have one size, and ranges have several.", "Leave out --input or --shape-range.")
+            raise UsageError("--input and --shape-range exclude each other.", "Remove one of them.")
         points_of(ranges)
         named = {each.name for each in ranges} & {text.rpartition("=")[0] for text in settings.shapes}
         if named:
@@ -146,7 +146,7 @@ def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
         tried.reshape(shapes)
     except RuntimeError as error:
         return f"with {sizes} its shapes do not fit: {in_words(str(error))}"
-    return f"with {sizes} nothing is left of some tensor"
+    return f"with {sizes} some tensor is empty"
 
 
 def shown(shape: Sequence[int]) -> str:
@@ -196,7 +196,7 @@ def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     )
     tried = f" Outputs of an inference with them were {assumed[0].trial}." if assumed[0].trial else ""
     return [
-        f"Inputs that were dynamic have sizes, in the placed model as well: {each}.{tried} Give others as in "
+        f"Dynamic inputs got fixed sizes, also in the placed model: {each}.{tried} Pass others, as in "
         f"{option_of(assumed[:1])}."
     ]
 
@@ -213,7 +213,7 @@ def assumption_of(chosen: Sequence[Mapping[str, Any]], *, open_size: int = 0) ->
         told.append(option_of(assumed[:MOST_NAMED]) + (f" and {more} more of the notes" if more > 0 else ""))
     if open_size:
         told.append(f"open dimensions measured with --set measure.dynamic_size={open_size}")
-    return f"Assumed sizes: {'; '.join(told)}; give your own so. " if told else ""
+    return f"Assumed sizes: {'; '.join(told)}; pass your own that way. " if told else ""
 
 
 def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -226,7 +226,7 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
         name = match["name"] if match else None
         if match is None or (name is None and len(declared) != 1) or (name is not None and name not in alias):
             raise UsageError(
-                f"{text!r} gives no input of the model a shape; its inputs are "
+                f"{text!r} names no input of the model; its inputs are "
                 f"{listed([f'{name} {shape}' for name, shape in declared.items()])}.",
                 "Write NAME=1x3x224x224.",
             )
@@ -281,7 +281,7 @@ def other_sizes(model: Any) -> str:
     """Return the remedy where the shapes that were given do not suit: some that fit together, if any are found."""
     first = next(concretes(model, InputShapes()), None)
     assumed = [shape for shape in first[1] if not shape.given] if first else []
-    return f"Give others, as in {option_of(assumed)}." if assumed else "Give other sizes with --shape."
+    return f"Give others, as in {option_of(assumed)}." if assumed else "Pass other sizes with --shape."
 
 
 def settle_states(model: Any) -> None:

@@ -89,7 +89,7 @@ def _sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
         and all(min(pair) > 0 for pair in found)
     ):
         return tuple(n for n, _ in found), tuple(weight for _, weight in found)
-    raise UsageError(f"{part!r} of {text!r} is no size, and no range or list of sizes.", _EXAMPLES)
+    raise UsageError(f"{part!r} of {text!r} is not a size, a range or a list of sizes.", _EXAMPLES)
 
 
 def between(low: int, high: int) -> int:
@@ -113,7 +113,7 @@ def points_of(ranges: Sequence[SizeRange]) -> list[tuple[dict[str, tuple[int, ..
         told = ", ".join(f"{r.name or 'the input'}: {len(r.shapes)}" for r in ranges)
         raise UsageError(
             f"Ranges of several inputs go together, size by size, and need as many sizes and equal weights ({told}).",
-            "Give every input one range, all of the same number of sizes and the same weights.",
+            "Give every input one range, with equal numbers of sizes and equal weights.",
         )
     total = sum(ranges[0].weights) if ranges else 1.0
     points: dict[tuple[tuple[int, ...], ...], float] = {}

@@ -214,7 +214,7 @@ class _Screening:
         for entry in entries:
             needed_s = self.longest_s * (1 + self._owed(entry))
             if entry.left or self.left_s < (max(needed_s, self.first_s) if entry.variant.told_alone else needed_s):
-                entry.left = entry.left or ("" if entry.screened else "not tried for want of time")
+                entry.left = entry.left or ("" if entry.screened else "not tried within the budget")
                 continue
             begun = self.deadline.clock()
             self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
@@ -248,7 +248,7 @@ class _Screening:
         self.known[key] = kept
         for same in self.entries.values():
             if same is gone or same.same_as == gone.variant.name:
-                same.left, same.same_as = f"the same as {kept.variant.name}", kept.variant.name
+                same.left, same.same_as = f"duplicate of {kept.variant.name}", kept.variant.name
         for start in gone.screened.values():
             kept.screened[max(kept.screened) + 1] = start
 

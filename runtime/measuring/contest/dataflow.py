@@ -32,7 +32,7 @@ class Dataflow(Hetero):
     name: ClassVar[str] = "dataflow"
     version: ClassVar[int] = 3
 
-    runner: Literal["serial", "level", "threads", "pipeline"] = param("threads", "how the segments are run")
+    runner: Literal["serial", "level", "threads", "pipeline"] = param("threads", "runner of the segments")
 
     def evaluator(self, subject: Subject, model: Path, settings: MeasureSettings) -> HeteroEvaluator:
         """Return the evaluator that runs placements in segments."""

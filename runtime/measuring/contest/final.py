@@ -247,4 +247,4 @@ class Final:
 
 def _leave(entries: Sequence[Entrant]) -> None:
     for entry in entries:
-        entry.left = entry.left or "no time to compare it"
+        entry.left = entry.left or "not compared within the budget"

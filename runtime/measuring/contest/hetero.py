@@ -45,15 +45,17 @@ class Hetero:
     real: ClassVar[bool] = True
 
     seconds: float = param(0.4, "seconds of inference per placement, half of them of the reference")
-    timeout_s: float = param(120.0, "seconds that loading, or a turn, may take before the child is killed")
-    accuracy: Literal["strict", "usual", "loose"] = param("usual", "how far outputs of low precisions may differ")
+    timeout_s: float = param(120.0, "timeout of loading, and of a turn, in seconds")
+    accuracy: Literal["strict", "usual", "loose"] = param(
+        "usual", "output tolerance in low precisions: strict, usual or loose"
+    )
     tolerance: float = param(1e-3, "largest relative L2 difference of an output from the reference for f32 devices")
-    low_tolerance: float | None = param(None, "the same where a device computes in less than f32, instead of the above")
-    metric: str = param("", "FILE.py:FUNCTION of outputs by name, the larger the better; in place of the tolerances")
-    metric_drop: float = param(0.01, "share by which the metric may fall from the f32 reference")
-    dynamic_size: int = param(8, "what dynamic dimensions but the first are set to")
-    decode_steps: int = param(8, "inferences of a model with state before its state is reset")
-    memory_bytes: int = param(0, "address space a measuring child may use; 0 for no limit")
+    low_tolerance: float | None = param(None, "the same for a device that computes in a precision below f32")
+    metric: str = param("", "quality metric FILE.py:FUNCTION of the outputs, larger is better; replaces the tolerances")
+    metric_drop: float = param(0.01, "allowed drop of the metric from the f32 reference, as a share")
+    dynamic_size: int = param(8, "size of dynamic dimensions except the first")
+    decode_steps: int = param(8, "inferences before the state of a stateful model is reset")
+    memory_bytes: int = param(0, "address space of a measuring process, in bytes; 0: no limit")
 
     def bind(self, subject: Subject) -> HeteroEvaluator:
         """Return the evaluator of one subject; the reference is run at its first question.

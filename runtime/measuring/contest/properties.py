@@ -25,7 +25,7 @@ LEFT: Mapping[str, str] = {
     "EXECUTION_MODE_HINT": "sets precision, groups and caches, which are tuned one by one; ACCURACY is the reference",
     "PERFORMANCE_HINT_NUM_REQUESTS": "limits the streams that a hint chooses; both are tuned themselves",
     "ENABLE_CPU_RESERVATION": "keeps other models off the processors; a second sub-model of the same plug-in gets none",
-    "MODEL_DISTRIBUTION_POLICY": "spreads a model over sockets; not measured, for want of a machine of several",
+    "MODEL_DISTRIBUTION_POLICY": "spreads a model over sockets; not measured: no machine with several was available",
     "ENABLE_TENSOR_PARALLEL": "the same as MODEL_DISTRIBUTION_POLICY=TENSOR_PARALLEL",
     "DEVICE_ID": "says which device runs the model, not how",
     "CPU_DENORMALS_OPTIMIZATION": "rounds denormal numbers to 0; models without any gain nothing",

@@ -49,12 +49,13 @@ class NoReferenceError(ChildError):
         super().__init__(failed)
         what = {"out_of_memory": "memory ran out", "timeout": "it took too long", "crashed": "its process ended"}
         said = f"{what[failed.kind]}: {failed.message}" if failed.kind in what else failed.message
-        self.cause = f"The CPU does not run the model in f32, what all outputs are compared with: {said}."
+        self.cause = f"The CPU cannot run the model in f32, which is the reference of all outputs: {said}."
         self.remedy = {
-            "out_of_memory": "Make room, or raise measure.memory_bytes if it is set.",
-            "timeout": "Give it longer: --set measure.timeout_s=600",
+            "out_of_memory": "Free memory, or raise measure.memory_bytes if it is set.",
+            "timeout": "Raise the timeout: --set measure.timeout_s=600",
         }.get(
-            failed.kind, "Mend the model, or give it other sizes with --shape, until it runs on OpenVINO's CPU device."
+            failed.kind,
+            "Repair the model, or pass other sizes with --shape, so that it runs on OpenVINO's CPU plug-in.",
         )
 
 

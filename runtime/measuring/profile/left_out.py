@@ -38,9 +38,9 @@ class LeftOut:
         said = said if len(said) <= MOST_WORDS else f"... {said[-MOST_WORDS:]}"  # the innermost reason comes last
         how = {
             "refused": f"it cannot {self.doing}",
-            "out_of_memory": f"memory ran out when it was to {self.doing}",
+            "out_of_memory": f"it ran out of memory when it tried to {self.doing}",
             "timeout": f"it took too long to {self.doing}",
-            "crashed": f"its process ended when it was to {self.doing}",
+            "crashed": f"its process ended when it tried to {self.doing}",
             "wrong_output": "its outputs are wrong",
         }[self.kind]
         return f"{how} ({said})"
@@ -57,9 +57,8 @@ class UnfitError(ChildError):
 def by_chance(why: str) -> OutputMismatchError:
     """Return the error of a model whose outputs chance decides, so that none can be told to be right."""
     return OutputMismatchError(
-        f"The outputs of the model are a matter of chance: {why}.",
-        "Export it without what draws random numbers, such as dropout, or judge its outputs by a --metric that chance "
-        "does not change.",
+        f"The outputs of the model are random: {why}.",
+        "Export it without random operations such as dropout, or pass a --metric that does not depend on them.",
     )
 
 
@@ -69,11 +68,11 @@ def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     if all(reason.kind == "wrong_output" for reason in left_out.values()):
         return OutputMismatchError(
             f"No device gives the reference outputs. {words}.",
-            "Name whole devices, as in --devices CPU, or another number of threads, which may be right; pin f32; or "
-            "raise measure.tolerance if the difference is acceptable.",
+            "Use whole devices, as in --devices CPU, or another number of threads; pin f32; or raise measure.tolerance "
+            "if the difference is acceptable.",
         )
     return MeasurementError(
-        f"No device can run the model. {words}.", "Name others with --devices, or run `placewright doctor`."
+        f"No device can run the model. {words}.", "Pass other --devices, or run `placewright doctor`."
     )
 
 

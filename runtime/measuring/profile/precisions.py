@@ -90,8 +90,8 @@ def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -
     takes = f"An inference takes about {inference_s:.2g} s"
     takes += f", loading the model {load_s:.2g} s" if load_s > inference_s else ""
     raise UsageError(
-        f"{takes}, and {deadline.left_s:.0f} s of the budget are left: too few to measure anything by.",
-        f"Give a --budget {more_s} s larger.",
+        f"{takes}, and {deadline.left_s:.0f} s of the budget are left: too little to measure anything.",
+        f"Add at least {more_s} s to --budget.",
     )
 
 
