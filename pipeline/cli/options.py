@@ -112,8 +112,8 @@ def objective_options(command: Command) -> Command:
             click.option(
                 "--runtime",
                 type=RunnerOfSplits(["hetero", "dataflow", "auto"]),
-                help="How splits run: OpenVINO's HETERO, concurrent segments (dataflow), or measure both (auto). What runs "
-                "the model is --runtimes.",
+                help="How splits run: OpenVINO's HETERO, concurrent segments (dataflow), or measure both (auto). "
+                "What runs the model is --runtimes.",
             ),
             click.option(
                 "--runtimes",

@@ -161,18 +161,18 @@ def _with_onnxruntime(variants: Sequence[Variant], around: Explore, terms: Condi
 def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
-    Plug-ins as they come are first, as something must be the control, with a runtime that is told of alone; then
-    settings and hints, what is most promising first, and after a few settings the best split; what is left to the
-    runtime's choice is last. settings_first: splits come after all settings and devices.
+    Plug-in defaults are first, as something must be the control; then settings and hints, the most promising first,
+    and after a few settings a runtime that is reported alone, and the best split; what is left to the runtime's choice
+    is last. settings_first: splits come after all settings and devices.
     """
     default, other, settings, hints, devices, own = (
         [v for v in known if v.kind == kind]
         for kind in ("default", "other runtime", "settings", "hint", "device", "own choice")
     )
-    default += other
+    early = [*default, *settings[:PROMISING], *other]
     if settings_first:
-        return [*default, *settings, *hints, *devices, *splits, *own]
-    return [*default, *settings[:PROMISING], *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
+        return [*early, *settings[PROMISING:], *hints, *devices, *splits, *own]
+    return [*early, *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
 
 
 def _splits(

@@ -68,7 +68,7 @@ def build_model(name: str, *, seed: int = 0) -> ov.Model:
         UnknownNameError: there is no such network.
     """
     if name not in TABLE:
-        from runtime import workloads
+        from runtime.zoo import workloads
 
         if name.partition("?")[0] in workloads.names():
             raise UsageError(f"{name} is a graph, not a model.", f"Use it with `placewright search zoo:{name}`.")

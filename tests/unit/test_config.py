@@ -140,8 +140,8 @@ def test_an_unknown_key_of_the_environment_is_an_error(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("given", "cause", "remedy"),
     [
-        ("openvino,onxruntime", "no runtime 'onxruntime'.", "Did you mean 'onnxruntime'?"),
-        (("hetero",), "no runtime 'hetero'. What runs splits is --runtime.", "Known: onnxruntime, openvino."),
+        ("openvino,onxruntime", "unknown runtime 'onxruntime'.", "Did you mean 'onnxruntime'?"),
+        (("hetero",), "unknown runtime 'hetero'. What runs splits is --runtime.", "Known: onnxruntime, openvino."),
     ],
 )
 def test_a_runtime_that_is_none_is_told_with_what_was_meant(given: Any, cause: str, remedy: str) -> None:

@@ -39,7 +39,7 @@ def test_a_file_says_how_many_workers_and_with_what(tmp_path: Path) -> None:
         (HOST + "workers = true", "workers is True, but must be a whole number", "workers = 4"),
         (HOST + 'parameters = "x"', "parameters is 'x', but must be a table", "[parameters]"),
         ("host = 3", "host is 3, but must be text", 'host = "10.0.0.1"'),
-        (HOST + 'wait = "soon"', "'soon' is not a time", "10m"),
+        (HOST + 'wait = "soon"', "'soon' is not a duration", "10m"),
         ("[", "is not valid TOML", "Correct"),
     ],
 )

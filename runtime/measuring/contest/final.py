@@ -145,8 +145,9 @@ class Final:
         what the control takes is known.
         """
         ordered = [*contenders, *hints]
-        wanted = [(count, self.rules.look, LEAST_START_S) for count in range(len(ordered), FEW, -1)]
-        few = range(min(FEW, len(ordered)), 0, -1)
+        kept_few = min(FEW, len(contenders))
+        wanted = [(count, self.rules.look, LEAST_START_S) for count in range(len(ordered), kept_few, -1)]
+        few = range(kept_few, 0, -1)
         wanted += [(n, self.settings.least_starts, s) for n in few for s in (LEAST_START_S, SHORT_START_S)]
         wanted += [(n, self.settings.least_starts, SHORTEST_START_S) for n in few]
         for count, fewest, shortest_s in wanted:
