@@ -41,7 +41,7 @@ def find_conflict() -> Conflict | None:
         found = Path(spec.origin).resolve() if spec is not None and spec.origin else None
         if found != HOME / name / "__init__.py" and (HOME / name / "__init__.py").is_file():
             return _found_first(name, found)
-    return next(_replaced(), None)
+    return next(_replaced_files(), None)
 
 
 def _found_first(name: str, found: Path | None) -> Conflict:
@@ -52,7 +52,7 @@ def _found_first(name: str, found: Path | None) -> Conflict:
             f"Remove what replaces Python's search for packages, or {APART}.",
         )
     other = found.parent if found.name == "__init__.py" else found
-    owner = _owner(other.parent, f"{name}/", f"{name}.py")
+    owner = _owning_distribution(other.parent, f"{name}/", f"{name}.py")
     return Conflict(
         f"The package {name!r} of placewright lies in {HOME / name}, but Python finds {other} first"
         f"{f', of the distribution {owner}' if owner else ''}.",
@@ -60,7 +60,7 @@ def _found_first(name: str, found: Path | None) -> Conflict:
     )
 
 
-def _replaced() -> Iterator[Conflict]:
+def _replaced_files() -> Iterator[Conflict]:
     """Yield the conflicts of our files with what was installed, or written, over them."""
     for record in HOME.glob("placewright-*.dist-info/RECORD"):
         with record.open(encoding="utf-8", newline="") as lines:
@@ -80,7 +80,7 @@ def _replaced() -> Iterator[Conflict]:
 
 def _conflict_of(path: Path, fault: str, record: Path, name: str) -> Conflict:
     """Return the conflict of one file; name: what the distribution that wrote it calls it."""
-    owner = _owner(HOME, name) if name else ""
+    owner = _owning_distribution(HOME, name) if name else ""
     return Conflict(
         f"The file {path} {fault} (listed in {record})"
         f"{f': the distribution {owner} has installed one there' if owner else ''}.",
@@ -89,7 +89,7 @@ def _conflict_of(path: Path, fault: str, record: Path, name: str) -> Conflict:
     )
 
 
-def _owner(folder: Path, *names: str) -> str:
+def _owning_distribution(folder: Path, *names: str) -> str:
     """Return the other distribution in a folder that lists a file whose path begins with one of the names, or "".
 
     >>> _owner(HOME / "nowhere", "pipeline/")

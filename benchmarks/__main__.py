@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import ROOT
 from pipeline.store.store import write_json
-from runtime.machines.devices import hardware
+from runtime.machines.devices import hardware_facts
 
 SCRIPTS = (
     "help_time",
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out", help="folder for one JSON per script")
     parser.add_argument("--only", action="append", choices=SCRIPTS, help="run this script alone; repeatable")
     chosen = parser.parse_args(arguments)
-    machine = hardware()
+    machine = hardware_facts()
     failed = []
     for name in chosen.only or SCRIPTS:
         load_before = os.getloadavg()[0]

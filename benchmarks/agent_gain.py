@@ -15,7 +15,7 @@ from benchmarks.common import Figure, figure, say
 from benchmarks.neural_list import ANNEALED, DEVICES, EVALUATIONS, value_s
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from policy.place.learned.hsdag.hsdag import Hsdag
 from runtime.zoo.workloads.placeto import FAMILIES, split
 
@@ -70,7 +70,7 @@ def ungrouped(case: LoadedScenario) -> LoadedScenario:
     """Return a case in which parsing leaves every operation alone."""
     if case.problem.policy is None:
         return case
-    policy = replace(case.problem.policy, grouper=build("group", "identity"))
+    policy = replace(case.problem.policy, grouper=build_implementation("group", "identity"))
     return replace(case, problem=replace(case.problem, policy=policy))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from pipeline.core.errors import PlacewrightError
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.placing.setup import learns
+from pipeline.placing.setup import learns_policy
 from pipeline.settings import registry
 from pipeline.store.store import write_json
 from pipeline.system.process import cpu_count
@@ -36,8 +36,8 @@ TIMES = ("seconds",)  # keys of an answer that say how long it took
 
 def answers(graph: str) -> Iterator[tuple[str, Any]]:
     """Yield, for all placers, devices and rules, what names a search and what it answers on a graph."""
-    for placer in registry.table("place"):
-        evaluations = LEARNING if learns(placer) else EVALUATIONS
+    for placer in registry.implementation_table("place"):
+        evaluations = LEARNING if learns_policy(placer) else EVALUATIONS
         for devices in DEVICES:
             for evaluator, ordered in RULES:
                 scenario = Scenario(graph, devices, evaluator=evaluator, ordered=ordered)

@@ -27,10 +27,10 @@ from pipeline.core.workload import Tags, Workload
 from pipeline.offline.scenario import LoadedScenario, Scenario, read_graph
 from pipeline.placing.setup import problem_of
 from pipeline.shared.contiguity import BACKWARD
-from pipeline.shared.partition import colocated
-from pipeline.store.store import digest
+from pipeline.shared.partition import colocation_grouping
+from pipeline.store.store import json_digest
 from runtime.machines.costs import cost_table
-from runtime.machines.topology import machine
+from runtime.machines.topology import machine_of
 from runtime.zoo.workloads.random_graphs import Shape, layered
 from runtime.zoo.workloads.random_graphs import workload as with_amounts
 
@@ -109,7 +109,7 @@ class Cell:
     @property
     def key(self) -> str:
         """Return the digest of the description."""
-        return digest(self.document)[:10]
+        return json_digest(self.document)[:10]
 
     @property
     def title(self) -> str:
@@ -416,7 +416,9 @@ def loaded(cell: Cell) -> LoadedScenario:
     rng = np.random.default_rng(cell.seed)
     workload = _twisted(_workload(cell.graph, cell), cell.twist, rng)
     own = workload.memory_bytes if cell.memory == OWN_MEMORY else 0
-    devices = machine(cell.topology or workload.topology, link_bytes_per_s=workload.link_bytes_per_s, memory_bytes=own)
+    devices = machine_of(
+        cell.topology or workload.topology, link_bytes_per_s=workload.link_bytes_per_s, memory_bytes=own
+    )
     if cell.memory != OWN_MEMORY:
         devices = devices.without_memory_limits()
     costs = cost_table(workload, devices)
@@ -487,7 +489,7 @@ def _mirrored(workload: Workload) -> Workload:
     pairs = np.concatenate([graph.edges, np.stack([n + b, n + a]), np.stack([i, n + i])], axis=1)
     edge_bytes = np.concatenate([graph.edge_bytes, graph.edge_bytes, graph.out_bytes])
     order = np.lexsort((pairs[1], pairs[0]))
-    group = colocated(graph).group
+    group = colocation_grouping(graph).group
     types = (*graph.type_names, BACKWARD)
     out_bytes = np.zeros(2 * n, np.int64)
     np.maximum.at(out_bytes, pairs[0], edge_bytes)
@@ -520,7 +522,7 @@ def _twisted(workload: Workload, twist: str, rng: Generator) -> Workload:
         changed = replace(graph, flops=np.where(free, 0.0, graph.flops), edge_bytes=edge_bytes, reads=INFERRED)
         return replace(workload, graph=changed)
     if twist == "colocated":
-        group = colocated(graph).group.astype(np.int64)
+        group = colocation_grouping(graph).group.astype(np.int64)
         edges = topological_order(graph)
         starts = rng.random(n) < 1 / 4  # sets of four on average, each of consecutive operations
         run = np.empty(n, np.int64)
@@ -546,7 +548,7 @@ def _limited(case: LoadedScenario, cell: Cell) -> Topology:
     device alone would hold at most. CPUs hold anything where there are others. Every set of colocated operations fits.
     """
     graph, topology = case.graph, case.topology
-    units = colocated(graph)
+    units = colocation_grouping(graph)
     need = sum_per_group(graph.weight_bytes.astype(float), units)
     total = float(graph.weight_bytes.sum())
     if case.simulator().execution.activations:
@@ -576,7 +578,7 @@ def _first_ones(graph: Graph) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return bool [n], the first twentieth of the operations, with what is colocated with them."""
     first = np.zeros(graph.n, bool)
     first[topological_order(graph)[: max(1, graph.n // 20)]] = True
-    units = colocated(graph)
+    units = colocation_grouping(graph)
     with_first = np.zeros(units.k, bool)
     np.logical_or.at(with_first, units.group, first)
     return with_first[units.group]

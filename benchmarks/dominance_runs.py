@@ -26,12 +26,12 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Answer, Placer
 from pipeline.offline.scenario import LoadedScenario
-from pipeline.placing.recipes import for_placer, lifted
-from pipeline.placing.rehearsal import rehearse_each
+from pipeline.placing.recipes import for_placer, lift_answer
+from pipeline.placing.rehearsal import compile_kernels_of_each
 from pipeline.settings import registry
-from pipeline.settings.declared import declared
-from pipeline.system.process import taken
-from pipeline.system.workers import Worker, serve
+from pipeline.settings.declared import read_declaration
+from pipeline.system.process import take_next
+from pipeline.system.workers import Worker, serve_commands
 from policy.place.portfolio import parts
 
 MODULE = "benchmarks.dominance_runs"  # whose processes run methods
@@ -142,7 +142,7 @@ def run_cell(cell: Cell, lanes: Lanes, known: Mapping[str, Run], say: Say) -> Ro
 
 
 def _is_known(name: str, known: Mapping[str, Run]) -> bool:
-    return name in known and known[name].version == declared("place", name).version
+    return name in known and known[name].version == read_declaration("place", name).version
 
 
 class _Processes:
@@ -223,7 +223,7 @@ class _Processes:
         while True:
             stop_s = min(self._stop_s[worker] for worker in self._busy())
             try:
-                worker, line = taken(self._heard, within_s=max(0.0, stop_s - time.monotonic()))
+                worker, line = take_next(self._heard, within_s=max(0.0, stop_s - time.monotonic()))
             except TimeoutError:
                 worker = min(self._busy(), key=lambda worker: self._stop_s[worker])
                 name = worker.at
@@ -256,14 +256,14 @@ def _method(at: str) -> str:
 
 def _alone(name: str) -> bool:
     """Return whether a method has several threads."""
-    return int(getattr(registry.build("place", name), "workers", 1)) > 1
+    return int(getattr(registry.build_implementation("place", name), "workers", 1)) > 1
 
 
 def _stopped(name: str, cell: Cell, answer: Mapping[str, Any]) -> Run:
     """Return the run of a method that has not answered."""
     seconds = cell.seconds + GRACE_S
     said = answer["error"]["cause"] if "error" in answer else f"It was stopped after {seconds:g} s."
-    return Run(name, declared("place", name).version, seconds, stopped=True, failed=said)
+    return Run(name, read_declaration("place", name).version, seconds, stopped=True, failed=said)
 
 
 def answer(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _prepared(cell: Cell) -> tuple[LoadedScenario, tuple[str, ...]]:
     """Return the instance of a cell and the placers that the portfolio may call, all of them compiled and loaded."""
     case = loaded(cell)
     members = parts(case.graph.n, case.simulator().execution)
-    rehearse_each((*members, PORTFOLIO), case.scenario.evaluator)
+    compile_kernels_of_each((*members, PORTFOLIO), case.scenario.evaluator)
     return case, members
 
 
@@ -289,7 +289,7 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
 
     What its answer promises is simulated again, so that a wrong value counts as none.
     """
-    placer: Placer = registry.build("place", name)
+    placer: Placer = registry.build_implementation("place", name)
     alone = Grouping.identity(case.graph.n)
     fresh = case.problem.on()  # what one method derived from it would be a present to the next
     grouping, problem = for_placer(placer, fresh, lambda: (alone, fresh), seed=cell.seed)
@@ -318,7 +318,7 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
         found_by=found.best.found_by,
         proven=found.proven,
         evaluations=simulator.evaluations if found.evaluations is None else found.evaluations,
-        failed=_fault(case, lifted(found, grouping)),
+        failed=_fault(case, lift_answer(found, grouping)),
         cpu_s=cpu_s,
     )
 
@@ -342,4 +342,4 @@ def _finite(value_s: float) -> float | None:
 
 
 if __name__ == "__main__":
-    serve({"cell": lambda command, _: answer(command)})
+    serve_commands({"cell": lambda command, _: answer(command)})

@@ -213,7 +213,7 @@ def _normalised(case: Case, scratch: Path) -> Path:
     shapes = tuple(f"{name}={'x'.join(map(str, size)) or 'scalar'}" for name, size in case.sizes.items())
     settings = Settings().updated({"coarsen.shapes": shapes}, "the benchmark")
     run, store = scratch / "run" / case.name, Store(scratch / "store")
-    outcomes = api.advance(case.path, settings, run, store, upto="coarsen", progress=silent).outcomes
+    outcomes = api.advance_run(case.path, settings, run, store, upto="coarsen", progress=silent).outcomes
     return outcomes["read"].entry.path("model.xml")
 
 

@@ -20,7 +20,7 @@ from openvino import opset13 as op
 
 from benchmarks.common import Figure, figure, say, silent
 from coarsen.reading.model.read import to_graph
-from pipeline.api import advance, model_path
+from pipeline.api import advance_run, model_path
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
@@ -31,13 +31,13 @@ from pipeline.settings.config import Settings
 from pipeline.shared.payload import load_graph, load_profile, read_json
 from pipeline.store.store import Store
 from runtime.executor.placed import PlacedModel, SegmentCompiler
-from runtime.executor.segments import segmentation
+from runtime.executor.segments import segment_graph
 from runtime.executor.splitting import how_to_run, placed_in_memory
-from runtime.machines.devices import discover, make_spec, parse_devices
+from runtime.machines.devices import discover_plugins, make_spec, parse_devices
 from runtime.measuring.contest.dataflow import executor_variant
 from runtime.measuring.contest.pairs import PairBench
 from runtime.measuring.contest.variant import Variant, hetero_variant
-from runtime.measuring.process.affinity import affinities
+from runtime.measuring.process.affinity import affinities_of
 
 ONE_THREAD = "CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
 DEVICES = f"A={ONE_THREAD},B={ONE_THREAD}"
@@ -94,7 +94,7 @@ def chain(n: int, runner: str) -> PlacedModel:
     model = ov.Model([op.result(y, name="out")], [x], "chain")
     graph = to_graph(model, source="")
     device = [int(name[2:]) % 2 if name.startswith("op") else 0 for name in graph.names]
-    found = segmentation(graph, Placement(np.array(device, np.int32), ("A", "B")))
+    found = segment_graph(graph, Placement(np.array(device, np.int32), ("A", "B")))
     placed = placed_in_memory(model, found, devices(), how_to_run(runner, 1), SegmentCompiler())
     if len(placed.manifest.segments) != n:
         raise RuntimeError(f"the chain of {n} has {len(placed.manifest.segments)} segments")
@@ -115,7 +115,7 @@ def inference_s(placed: PlacedModel) -> float:
 
 def devices() -> tuple[DeviceSpec, ...]:
     """Return two devices of one CPU thread each, in f32."""
-    return parse_devices([DEVICES], discover())
+    return parse_devices([DEVICES], discover_plugins())
 
 
 def over_others(network: str) -> Iterator[Figure]:
@@ -125,7 +125,9 @@ def over_others(network: str) -> Iterator[Figure]:
         values = {"devices": (DEVICES,), "measure.runtime": "dataflow", "budget": 60.0}
         values |= {"coarsen.split_directions": True, "place.use": ("portfolio",)}
         settings = Settings().updated(values, "the benchmark")
-        run = advance(model_path(f"zoo:{network}", store), settings, Path(folder), store, upto="place", progress=silent)
+        run = advance_run(
+            model_path(f"zoo:{network}", store), settings, Path(folder), store, upto="place", progress=silent
+        )
         found = {stage: outcome.entry for stage, outcome in run.outcomes.items()}
         graph = load_graph(found["read"].path("graph.npz"))
         _, topology = load_profile(found["profile"].path("profile.npz"))
@@ -144,7 +146,7 @@ def _compared(network: str, model: Path, graph: Graph, placements: Sequence[Plac
         ours = [made for p in placements for r in ("threads", "level") if (made := _segments(graph, p, r)) is not None]
         best = max(ours, key=lambda v: _log_ratio(bench, v, control, 1))
         placement = next(p for p in placements if best in (_segments(graph, p, r) for r in ("threads", "level")))
-        hetero = hetero_variant("hetero", "", devices(), affinities(graph, placement, devices()))
+        hetero = hetero_variant("hetero", "", devices(), affinities_of(graph, placement, devices()))
         over = {
             "single": [_log_ratio(bench, best, control, i + 1) for i in range(STARTS)],
             "hetero": [-_log_ratio(bench, hetero, best, i + 1) for i in range(STARTS)],
@@ -170,7 +172,7 @@ def single(threads: int, requests: int = 1) -> Variant:
     """Return the CPU alone with so many threads, in f32; one stream for one request, a stream per thread for more."""
     streams = str(1 if requests == 1 else threads)
     properties = {"INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": streams}
-    device = make_spec("S", "CPU", properties, discover())
+    device = make_spec("S", "CPU", properties, discover_plugins())
     name = f"CPU with {threads} threads"
     return Variant(name, "baseline", device.openvino_name, (device,), single=True, requests=requests)
 

@@ -30,7 +30,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.claims import TWIN
-from runtime.measuring.contest.contest import Contest, contest
+from runtime.measuring.contest.contest import Contest, run_contest
 from runtime.measuring.contest.pairs import PairBench, Part, Start
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.process.answers import CheckedLoad
@@ -166,7 +166,7 @@ def measured(real: int, seconds: float) -> Iterator[Contest]:
             busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(company(i))]
             try:
                 with PairBench(model, settings, 0) as bench:
-                    yield contest(
+                    yield run_contest(
                         copies(), lambda _: [], bench, settings, Deadline.after(seconds), say=silent, everyone=True
                     )
             finally:
@@ -219,7 +219,7 @@ def drawn(records: Sequence[Table], seed: int, gain: float) -> tuple[str, ...]:
         record[rows] * rng.choice([-1, 1], size=(rows.size, 1)), gain, rng.permutation(record.shape[1]).tolist()
     )
     deadline = Deadline.after(record.size, lambda: bench.now_s)
-    found = contest(copies(), lambda _: [], bench, settings, deadline, say=silent)
+    found = run_contest(copies(), lambda _: [], bench, settings, deadline, say=silent)
     return found.judgement.claimed if found.judgement else ()
 
 
@@ -304,7 +304,7 @@ def contest_on(machine: Machine, seconds: float) -> Contest:
     searched = [replace(default, name=name, placer="settings", kind="settings") for name in NAMES]
     deadline = Deadline.after(seconds, lambda: machine.now_s)
     everyone = [default, hint, *searched, half]
-    return contest(everyone, lambda _: [], machine, MeasureSettings(), deadline, say=silent)
+    return run_contest(everyone, lambda _: [], machine, MeasureSettings(), deadline, say=silent)
 
 
 def claims_on(machine: Machine, seconds: float) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
-from pipeline.settings.registry import build, table
+from pipeline.settings.registry import build_implementation, implementation_table
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
-from pipeline.store.store import digest
+from pipeline.store.store import json_digest
 from pipeline.system.json_lines import append_line, load_lines
 from policy.place.base.search import Search
 from policy.place.published.gdp.batch import learn_jointly
@@ -74,7 +74,7 @@ def figures(cells: Cells, workloads: Sequence[str], methods: Sequence[str], *, t
     value_s: dict[tuple[str, str], float] = {}
     for workload in workloads:
         for method in methods:
-            if METHODS[method][0] in table("place"):
+            if METHODS[method][0] in implementation_table("place"):
                 row = cells.alone(workload, method)
                 value_s[workload, method] = row["value_s"]
                 yield _told(f"gdp.{workload}.{method}", row)
@@ -193,7 +193,7 @@ class Cells:
         known = self._known()
         if name in known:
             return known[name]
-        built: Placer = build("place", placer, {**values, **self._sizes(placer)})
+        built: Placer = build_implementation("place", placer, {**values, **self._sizes(placer)})
         placed = PlacedWorkload.of(workload, built, self._policy(others) if others else None)
         begun = time.monotonic()
         answer = built.place(placed.problem, placed.simulator, Budget(evaluations), seed=0, progress=lambda _: None)
@@ -234,7 +234,7 @@ class Cells:
         )
 
     def _folder(self, workloads: Sequence[str]) -> Path:
-        return self.journal.with_suffix("") / digest(self._name("", "batch", workloads))[:16]
+        return self.journal.with_suffix("") / json_digest(self._name("", "batch", workloads))[:16]
 
     def _known(self) -> dict[str, Mapping[str, Any]]:
         return {row["cell"]: row for row in load_lines(self.journal)}

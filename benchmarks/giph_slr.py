@@ -16,7 +16,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.problem import Budget, Instance, Problem, Progress, allowed_devices
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.core.workload import Workload
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.zoo.workloads.giph import instance
 
@@ -59,7 +59,9 @@ def heft_then_anneal(problem: Problem) -> Answer:
 
 def place(problem: Problem, name: str, budget: Budget) -> Answer:
     """Return a placer's answer on contention-free links."""
-    answer: Answer = build("place", name).place(problem, evaluator_of(problem), budget, seed=0, progress=silent)
+    answer: Answer = build_implementation("place", name).place(
+        problem, evaluator_of(problem), budget, seed=0, progress=silent
+    )
     return answer
 
 

@@ -15,7 +15,7 @@ from pipeline.bench.league.arena import with_memory_share
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rehearsal import compile_kernels
 from pipeline.settings import registry
 
 FAMILIES = ("nas-cnn", "nas-nmt", "nas-rnn")
@@ -30,7 +30,7 @@ def figures(graphs: int = 1) -> Iterator[Figure]:
         for number in range(graphs):
             name = f"{family}?index={number}"
             case = load(Scenario(f"zoo:{name}", "equal:4", level="T2"))
-            rehearse(("portfolio",), "listsched", case.graph.n, say=lambda _: None)
+            compile_kernels(("portfolio",), "listsched", case.graph.n, say=lambda _: None)
             tighter_s = math.inf
             for share in SHARES:
                 value_s = _value_s(_within(case, share))
@@ -50,7 +50,7 @@ def _within(case: LoadedScenario, share: float) -> LoadedScenario:
 
 def _value_s(case: LoadedScenario) -> float:
     """Return the seconds of the best placement; inf if none is found that fits."""
-    placer = registry.build("place", "portfolio")
+    placer = registry.build_implementation("place", "portfolio")
     budget = Budget(seconds=BUDGET_S)
     try:
         return float(placer.place(case.problem, case.simulator(), budget, seed=0, progress=lambda _: None).value_s)

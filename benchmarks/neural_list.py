@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.common import Figure, figure, median_s, say, silent
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
-from pipeline.offline.curriculum import best_rule_s, within
+from pipeline.offline.curriculum import best_rule_s, limit_memory
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.offline.train import WEIGHTS, complement, train
-from pipeline.settings.registry import build
+from pipeline.offline.train import WEIGHTS, train, train_complement
+from pipeline.settings.registry import build_implementation
 from policy.place.base.search import Search
 from policy.place.learned.neural_list.complementing import Complementing
 from policy.place.learned.neural_list.instances import list_instances
@@ -113,7 +113,7 @@ def _trained(folder: Path, family: str) -> str:
         train(first, CrossEntropy(generations=GENERATIONS), left_out=without, say=silent)
         course = CrossEntropy.after(generations=AFTER, seed=0)
         train(second, course, after=first / WEIGHTS, left_out=without, say=silent)
-        complement(folder, Complementing(rounds=ROUNDS), after=second / WEIGHTS, left_out=without, say=silent)
+        train_complement(folder, Complementing(rounds=ROUNDS), after=second / WEIGHTS, left_out=without, say=silent)
     return str(folder / WEIGHTS)
 
 
@@ -148,7 +148,7 @@ def caps(_: Path | None) -> Iterator[Figure]:
         fitting, known, count = 0, 0, 0
         for family in FAMILIES:
             for index in split(family, seed=0)[2][:GRAPHS]:
-                case = within(load(Scenario(f"zoo:{family}?index={index}", "equal:4")), share)
+                case = limit_memory(load(Scenario(f"zoo:{family}?index={index}", "equal:4")), share)
                 fitting += math.isfinite(value_s(case, "neural_list", {}, Budget(EVALUATIONS)))
                 known += math.isfinite(value_s(case, "portfolio", {"solvable": 0}, Budget(EVALUATIONS)))
                 count += 1
@@ -189,7 +189,7 @@ def portfolio(_: Path | None) -> Iterator[Figure]:
 
 def value_s(case: LoadedScenario, placer: str, values: Mapping[str, Any], budget: Budget, *, seed: int = 0) -> float:
     """Return the seconds of the best placement found; inf where none fits."""
-    method = build("place", placer, values)
+    method = build_implementation("place", placer, values)
     try:
         answer = method.place(case.problem, case.simulator(), budget, seed=seed, progress=lambda _: None)
     except DeviceError:

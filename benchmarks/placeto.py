@@ -19,8 +19,8 @@ from benchmarks.common import Figure, figure, say, timed
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.settings.registry import build
-from pipeline.shared.torch_tools import seeded
+from pipeline.settings.registry import build_implementation
+from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Search
 from policy.place.published.placeto.placeto import Placeto, published
 from runtime.zoo.workloads.placeto import FAMILIES, split
@@ -55,7 +55,7 @@ def episode_figures() -> Iterator[Figure]:
     case = case_of("nas-rnn", 3)
     search = Search(case.problem, case.simulator(), Budget(10**9), lambda _: None)
     for workers in (1, 4):
-        with seeded(0):
+        with torch_seeded(0):
             trainer = Placeto(workers=workers).trainer([search], seed=0)
             process = trainer.processes[0]
             process.episodes(workers, trainer.rng, greedy=False)  # the first one compiles the simulator
@@ -105,7 +105,7 @@ def trained(cases: Sequence[LoadedScenario], evaluations: int) -> Snapshot:
     """Return a policy that one network has learned on several graphs, with so many evaluations each."""
     params = Placeto(**{**LEARNER, "workers": len(cases)})
     searches = [Search(case.problem, case.simulator(), Budget(evaluations), lambda _: None) for case in cases]
-    with seeded(0):
+    with torch_seeded(0):
         trainer = params.trainer(searches, seed=0)
         while not trainer.done:
             trainer.update()
@@ -126,7 +126,7 @@ def found(
         problem = replace(problem, policy=replace(problem.policy, learned=learned))
     alone = simulator.simulate(np.repeat(np.arange(DEVICES, dtype=np.int32)[:, None], case.graph.n, axis=1))
     search_s, answer = timed(
-        lambda: build("place", placer, params).place(
+        lambda: build_implementation("place", placer, params).place(
             problem, case.simulator(), Budget(evaluations), seed=0, progress=lambda _: None
         )
     )

@@ -11,9 +11,9 @@ from benchmarks.common import Figure, figure, say, silent, timed, zoo_model
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from runtime.machines.devices import discover, make_spec
-from runtime.measuring.contest.variant import Variant, start
-from runtime.measuring.profile.profile import profile
+from runtime.machines.devices import discover_plugins, make_spec
+from runtime.measuring.contest.variant import Variant, start_child
+from runtime.measuring.profile.profile import profile_model
 
 NETWORK = "resnet50"
 INFERENCES = 200
@@ -24,7 +24,9 @@ SETTINGS = MeasureSettings()
 
 def figures() -> Iterator[Figure]:
     """Yield the ratio, and the seconds of its two sides."""
-    device = make_spec("A", "CPU", {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}, discover())
+    device = make_spec(
+        "A", "CPU", {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}, discover_plugins()
+    )
     with tempfile.TemporaryDirectory() as folder:
         model, graph = zoo_model(NETWORK, Path(folder))
         pairs = [(profile_s(model, graph, device), plain_s(model, device)) for _ in range(PAIRS)]
@@ -49,7 +51,7 @@ def figures() -> Iterator[Figure]:
 def profile_s(model: Path, graph: Graph, device: DeviceSpec) -> float:
     """Return the seconds of profiling one device with the default settings, all its processes included."""
     return timed(
-        lambda: profile(
+        lambda: profile_model(
             model,
             graph,
             (device,),
@@ -65,7 +67,7 @@ def plain_s(model: Path, device: DeviceSpec) -> float:
     """Return the seconds of a measuring process that compiles the model and runs it without counters."""
 
     def run() -> None:
-        child, _ = start(Variant("A", "baseline", device.openvino_name, (device,)), model, SETTINGS, seed=0)
+        child, _ = start_child(Variant("A", "baseline", device.openvino_name, (device,)), model, SETTINGS, seed=0)
         with child:
             child.ask("run", seconds=0.0, minimum=INFERENCES, realtime=False)
 

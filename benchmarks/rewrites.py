@@ -28,21 +28,21 @@ import openvino as ov
 from benchmarks.common import Figure, figure, say
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_apart
+from coarsen.reading.read_apart import read_in_process
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.model_forms import FORMS, ModelForm
 from pipeline.shared.model_inputs import input_name
 from pipeline.shared.payload import read_json
 from pipeline.system.process import cpu_count
-from runtime.machines.devices import discover
-from runtime.measuring.contest.baselines import baselines
+from runtime.machines.devices import discover_plugins
+from runtime.measuring.contest.baselines import list_baselines
 from runtime.measuring.contest.pairs import REST_AFTER_REALTIME
 from runtime.measuring.contest.space import Space
-from runtime.measuring.contest.variant import Variant, outputs_of, start
+from runtime.measuring.contest.variant import Variant, outputs_of, start_child
 from runtime.measuring.outputs.inputs import inputs_of
 from runtime.measuring.process.child import ChildError
-from runtime.measuring.process.worker import RealtimeScheduling, realtime
+from runtime.measuring.process.worker import RealtimeScheduling, check_realtime
 from tests.quantised_models import convolutions, quantised, recurrent, transformer
 
 STARTS, ROUNDS, TURN_S = 3, 12, 0.05
@@ -70,7 +70,7 @@ def figures(names: Sequence[str]) -> Iterator[Figure]:
                 path = quantised(make(folder / f"{name}.onnx"), way)
             else:
                 path, least = Path(name), math.nan
-            read_apart(path, folder, source=model_sha256(path), limits=ReadLimits())
+            read_in_process(path, folder, source=model_sha256(path), limits=ReadLimits())
             default, tried = variants(folder)
             best = screened([default, *tried], folder)
             times = in_turn([default, best], path, folder)
@@ -91,8 +91,8 @@ def variants(folder: Path) -> tuple[Variant, list[Variant]]:
     """Return the plug-in's default, and the rewritten forms with the settings that a run tries first."""
     forms = [ModelForm.from_json(row) for row in read_json(folder / FORMS)]
     devices = [DeviceSpec("CPU", "CPU", "CPU", {}, "cpu")]
-    plugins = {"CPU": discover()["CPU"]}
-    (default,) = (v for v in baselines(devices, plugins, "latency") if v.kind == "default")
+    plugins = {"CPU": discover_plugins()["CPU"]}
+    (default,) = (v for v in list_baselines(devices, plugins, "latency") if v.kind == "default")
     return default, [v for v in Space.of(devices, plugins, "latency", forms).first() if v.rewrite]
 
 
@@ -128,7 +128,7 @@ def in_turn(chosen: Sequence[Variant], path: Path, folder: Path) -> list[list[fl
 def by_openvino(variant: Variant, folder: Path) -> Iterator[Turn]:
     """Give what runs a variant in a process of its own."""
     try:
-        child, _ = start(variant, folder / "model.xml", SETTINGS, seed=0)
+        child, _ = start_child(variant, folder / "model.xml", SETTINGS, seed=0)
     except ChildError as error:
         raise RuntimeError(f"{variant.name} does not run: {error.failed.message}") from error
     with child:
@@ -179,7 +179,7 @@ def serve(path: str, feed: str) -> None:
         given: dict[str, Any] = {port.name: arrays[port.name] for port in session.get_inputs()}
     for _ in sys.stdin:
         samples: list[float] = []
-        with RealtimeScheduling(realtime({})["allowed"]):
+        with RealtimeScheduling(check_realtime({})["allowed"]):
             end = time.perf_counter() + TURN_S
             while time.perf_counter() < end or len(samples) < 2:
                 begun = time.perf_counter()

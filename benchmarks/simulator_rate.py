@@ -21,8 +21,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, allowed_devices
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.settings.registry import build
-from pipeline.shared.partition import colocated, join
+from pipeline.settings.registry import build_implementation
+from pipeline.shared.partition import colocation_grouping, join_groupings
 from runtime.measuring.profile.fusion import cpu_kernels
 from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator
 
@@ -74,7 +74,9 @@ class Recording(SequentialEvaluator):
 def of_walks(name: str, subject: Subject) -> Iterator[Figure]:
     """Yield the rate of the local searches that annealing asks for, as they come and once more."""
     recording = Recording(subject)
-    build("place", "anneal").place(problem_of(subject), recording, Budget(MOVES[name]), seed=0, progress=lambda _: None)
+    build_implementation("place", "anneal").place(
+        problem_of(subject), recording, Budget(MOVES[name]), seed=0, progress=lambda _: None
+    )
     first, again = [], []
     for _ in range(CALLS):
         fresh = Sequential().bind(subject)
@@ -104,7 +106,13 @@ def problem_of(subject: Subject) -> Problem:
     graph = contract(subject.graph, subject.grouping)
     costs = contract_costs(subject.costs, graph, subject.grouping)
     return Problem(
-        Instance(graph, subject.topology, colocated(graph), costs, allowed_devices(graph, subject.topology, costs, {}))
+        Instance(
+            graph,
+            subject.topology,
+            colocation_grouping(graph),
+            costs,
+            allowed_devices(graph, subject.topology, costs, {}),
+        )
     )
 
 
@@ -119,7 +127,7 @@ def subject_of(model: Path, graph: Graph) -> Subject:
     graph = replace(graph, kernel=cpu_kernels(model, graph))
     folded = Fold().coarsen(graph, seed=0)
     fused = folded.then(Fuse().coarsen(contract(graph, folded), seed=0))
-    return costed(model, graph, join(fused, colocated(graph)))
+    return costed(model, graph, join_groupings(fused, colocation_grouping(graph)))
 
 
 def costed(model: Path | None, graph: Graph, grouping: Grouping) -> Subject:

@@ -15,7 +15,7 @@ from benchmarks.suites.exact import METHODS, ExactMethod
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
-from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rehearsal import compile_kernels
 from pipeline.settings import registry
 from pipeline.testing.problems import towers_problem
 
@@ -56,11 +56,13 @@ def _answered(label: str, problem: Problem, method: ExactMethod, seconds: float)
 
 def placed(name: str, problem: Problem, contiguity: str, budget: Budget) -> tuple[float, Answer]:
     """Return the seconds that a placer takes, and its answer; compilation apart."""
-    rehearse((name,), "pipelined", problem.graph.n, say=lambda _: None)
-    placer: Placer = registry.build("place", name)
+    compile_kernels((name,), "pipelined", problem.graph.n, say=lambda _: None)
+    placer: Placer = registry.build_implementation("place", name)
     alone = Grouping.identity(problem.graph.n)
     subject = Subject(None, problem.graph, alone, problem.topology, problem.costs, 0)
-    simulator: Simulator = registry.build("measure", "pipelined", {"contiguity": contiguity}).bind(subject)
+    simulator: Simulator = registry.build_implementation("measure", "pipelined", {"contiguity": contiguity}).bind(
+        subject
+    )
     return timed(lambda: placer.place(problem, simulator, budget, seed=0, progress=lambda _: None))
 
 

@@ -27,7 +27,7 @@ from pipeline.shared.payload import read_json
 from pipeline.store.store import Store
 from pipeline.system.process import cpu_count
 from runtime import zoo
-from runtime.measuring.contest.contest import Contest, contest
+from runtime.measuring.contest.contest import Contest, run_contest
 from runtime.measuring.contest.pairs import PairBench
 from runtime.measuring.contest.variant import Variant
 from tests.exported_models import EXPORTED
@@ -103,7 +103,7 @@ def models() -> Mapping[str, Callable[[Path], Path]]:
 def tuned(path: Path, folder: Path, objective: str, budget_s: float) -> Result:
     """Return what tuning a model comes to, from an empty store."""
     settings = Settings().updated({"budget": budget_s, "measure.objective": objective}, "the benchmark")
-    found = api.advance(path, settings, folder / "run", Store(folder / "store"), upto="measure", progress=silent)
+    found = api.advance_run(path, settings, folder / "run", Store(folder / "store"), upto="measure", progress=silent)
     if found.result is None:
         raise RuntimeError("a run up to measure has a result")
     return found.result
@@ -124,7 +124,7 @@ def against_usual(result: Result, model: Path, objective: str, seconds: float) -
     control = answer(read_json(result.path / "placement.json"))
     variants = [control, *usual(objective, result.best.precision)]
     with PairBench(model, settings, result.record.seed) as bench:
-        return contest(variants, lambda _: [], bench, settings, Deadline.after(seconds), say=silent, everyone=True)
+        return run_contest(variants, lambda _: [], bench, settings, Deadline.after(seconds), say=silent, everyone=True)
 
 
 def answer(document: Mapping[str, Any]) -> Variant:

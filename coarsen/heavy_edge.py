@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.graph import Graph, Grouping, adjacency, contract, sum_per_group, topological_order
 from pipeline.core.params import param
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from pipeline.shared.partition import check_node_cost, check_parts, node_costs
 
 SEARCH = 200  # edges looked at before a merge counts as unsafe
@@ -62,7 +62,7 @@ class HeavyEdge:
         answer = Grouping.identity(graph.n)
         rounds = idle = 0
         while graph.n > self.parts and idle < 4:  # edges and siblings, each with both kinds of levels
-            level = _levels(graph, to_outputs=rounds % 2 == 1) if self.acyclic else None
+            level = _path_levels(graph, to_outputs=rounds % 2 == 1) if self.acyclic else None
             if idle < 2:
                 clusters = _merge_edges(graph, cost, level, cap=cap, parts=self.parts, rng=rng)
             else:
@@ -73,10 +73,10 @@ class HeavyEdge:
         return answer
 
 
-def _levels(graph: Graph, *, to_outputs: bool) -> Int64:
+def _path_levels(graph: Graph, *, to_outputs: bool) -> Int64:
     """Return int64 [n], the longest path from an input, or minus the longest path to an output; edges rise by 1."""
     topological_order(graph)  # refuses cycles
-    return depths(graph, reverse=to_outputs).astype(np.int64) * (-1 if to_outputs else 1)
+    return edge_depths(graph, reverse=to_outputs).astype(np.int64) * (-1 if to_outputs else 1)
 
 
 def _merge_siblings(graph: Graph, cost: Float64, level: Int64 | None, *, cap: float, parts: int) -> Grouping:
@@ -133,7 +133,10 @@ class _Clusters:
     """
 
     def __init__(self, graph: Graph, cost: Float64, level: Int64 | None) -> None:
-        self.neighbours = [_lists(graph, reverse=False), _lists(graph, reverse=True)]  # consumers, producers
+        self.neighbours = [
+            _adjacency_lists(graph, reverse=False),
+            _adjacency_lists(graph, reverse=True),
+        ]  # consumers, producers
         self.level: list[int] | None = None if level is None else level.tolist()
         self.base: list[int] = [] if level is None else level.tolist()
         self.cost: list[float] = cost.tolist()
@@ -189,7 +192,7 @@ class _Clusters:
         return False
 
 
-def _lists(graph: Graph, *, reverse: bool) -> tuple[list[int], list[int]]:
+def _adjacency_lists(graph: Graph, *, reverse: bool) -> tuple[list[int], list[int]]:
     """Return (ptr, neighbours) of `adjacency` as lists, which loops read faster."""
     ptr, neighbours = adjacency(graph, reverse=reverse)
     return ptr.tolist(), neighbours.tolist()

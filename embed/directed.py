@@ -15,7 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedding
 from pipeline.core.params import param
-from pipeline.shared.torch_tools import leaving_no_file, seeded
+from pipeline.shared.torch_tools import leaving_no_file, torch_seeded
 
 
 class DirectedLayer(nn.Module):
@@ -80,7 +80,7 @@ class Directed:
 
     def encoder(self, features: int, *, seed: int) -> DirectedEncoder:
         """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""
-        with seeded(seed):
+        with torch_seeded(seed):
             return DirectedEncoder(features, self.width, self.layers)
 
     def embed(self, features: Float32, graph: Graph, *, seed: int) -> Embedding:

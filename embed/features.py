@@ -143,22 +143,22 @@ def node_features(
     needs_costs(blocks)
     quotient = contract(graph, grouping)
     makers: dict[str, Callable[[], Block]] = {
-        "types": partial(_types, graph, grouping),
+        "types": partial(_type_block, graph, grouping),
         "type_hash": partial(hashed_types, graph, grouping),
-        "degrees": partial(_degrees, quotient),
+        "degrees": partial(_degree_block, quotient),
         "degree_values": partial(degree_values, quotient),
-        "shapes": partial(_shapes, quotient),
+        "shapes": partial(_shape_block, quotient),
         "dims": partial(dims, quotient),
         "fractal": lambda: (
             ("fractal",),
             fractal_dimension(quotient.n, quotient.edges, exact_up_to=exact_up_to)[:, None],
         ),
-        "sizes": partial(_sizes, quotient),
+        "sizes": partial(_size_block, quotient),
         **_from_order(graph, grouping, quotient, costs, blocks),
     }
     if costs is not None:
         coarse = contract_costs(costs, quotient, grouping)
-        makers |= {"times": partial(_times, coarse), "spread": partial(_spread, coarse)}
+        makers |= {"times": partial(_time_block, coarse), "spread": partial(_spread_block, coarse)}
     made = [makers[block]() for block in blocks if block in makers]
     columns = tuple(name for names, _ in made for name in names)
     values = np.concatenate([np.zeros((grouping.k, 0)), *(values for _, values in made)], axis=1)
@@ -173,15 +173,15 @@ def _from_order(
         return {}
     at = Ordered.of(graph, grouping, quotient)
     return {
-        "position": partial(_position, at),
-        "paths": partial(_paths, at, _path_weight(graph, costs)),
-        "index": partial(_index, at),
+        "position": partial(_position_block, at),
+        "paths": partial(_path_block, at, _path_weight(graph, costs)),
+        "index": partial(_index_block, at),
         "index_encoding": partial(_index_encoding, at),
         "index_neighbours": partial(_index_neighbours, at, quotient),
     }
 
 
-def _types(graph: Graph, grouping: Grouping) -> Block:
+def _type_block(graph: Graph, grouping: Grouping) -> Block:
     """Return the mean of the members' one-hot types."""
     column = {name: i for i, name in enumerate(OP_TYPES)}
     width = len(OP_TYPES) + 1
@@ -192,7 +192,7 @@ def _types(graph: Graph, grouping: Grouping) -> Block:
     return names, count / np.maximum(count.sum(axis=1, keepdims=True), 1)
 
 
-def _degrees(quotient: Graph) -> Block:
+def _degree_block(quotient: Graph) -> Block:
     """Return in-degree and out-degree, one-hot."""
     one_hot = np.eye(DEGREES + 1)
     labels = (*(str(d) for d in range(DEGREES)), f"{DEGREES}+")
@@ -201,7 +201,7 @@ def _degrees(quotient: Graph) -> Block:
     return names, np.concatenate(sides, axis=1)
 
 
-def _shapes(quotient: Graph) -> Block:
+def _shape_block(quotient: Graph) -> Block:
     """Return log dimensions, zero-padded; axes beyond the last column are multiplied into it."""
     length = np.diff(quotient.shape_ptr)
     owner = np.repeat(np.arange(quotient.n), length)
@@ -215,14 +215,14 @@ def _shapes(quotient: Graph) -> Block:
     return (*(f"axis:{i}" for i in range(AXES)), "dynamic"), np.column_stack([logs, any_dynamic])
 
 
-def _sizes(quotient: Graph) -> Block:
+def _size_block(quotient: Graph) -> Block:
     """Return FLOPs and bytes, logarithmic."""
     arriving = np.bincount(quotient.edges[1], weights=quotient.edge_bytes, minlength=quotient.n)
     sizes = np.column_stack([quotient.flops, quotient.weight_bytes, quotient.out_bytes, arriving])
     return ("flops", "weight_bytes", "out_bytes", "in_bytes"), np.log1p(sizes) / LOG_SCALE
 
 
-def _times(costs: CostTable) -> Block:
+def _time_block(costs: CostTable) -> Block:
     """Return log times, standardised by one mean and deviation over all groups and devices, and what is supported.
 
     Standardising each device alone would hide that one is faster than the other.
@@ -236,7 +236,7 @@ def _times(costs: CostTable) -> Block:
     return names, np.concatenate([np.where(supported, scaled, 0.0), supported], axis=1)
 
 
-def _spread(costs: CostTable) -> Block:
+def _spread_block(costs: CostTable) -> Block:
     """Return each group's mean log time over the devices that support it, standardised over the groups; how much the
     logs of its least and its greatest time differ from that mean; the share of devices that support it.
 
@@ -265,20 +265,20 @@ def _path_weight(graph: Graph, costs: CostTable | None) -> Float64:
     return weight if weight.any() else np.ones(graph.n)
 
 
-def _position(at: Ordered) -> Block:
+def _position_block(at: Ordered) -> Block:
     """Return the topological rank in [0, 1], and its encoding PE(rank, 2i) = sin(rank / base^(2i / d)), cosines after.
 
     Ranks go by levels, the most hops from a source. In the encoding they count from 1, as in the source.
     """
-    from pipeline.shared.graphs import depths  # compiled code, which whoever only asks for names does not need
+    from pipeline.shared.graphs import edge_depths  # compiled code, which whoever only asks for names does not need
 
-    level = at.per_group(depths(at.graph).astype(np.float64))
+    level = at.per_group(edge_depths(at.graph).astype(np.float64))
     rank = mean_rank(level)
     names, encoding = sines(rank + 1)
     return ("position", *names), np.column_stack([rank / max(level.size - 1, 1), encoding])
 
 
-def _paths(at: Ordered, operation_weight: Float64) -> Block:
+def _path_block(at: Ordered, operation_weight: Float64) -> Block:
     """Return depths and slack from weights of the operations, float64 [n].
 
     The depths are what must run before and after a node on the heaviest path through it, the slack is how much
@@ -292,7 +292,7 @@ def _paths(at: Ordered, operation_weight: Float64) -> Block:
     return ("depth_in", "depth_out", "slack"), at.per_group(np.column_stack([before, after, slack])) / critical
 
 
-def _index(at: Ordered) -> Block:
+def _index_block(at: Ordered) -> Block:
     """Return the place in a topological order in which the smallest ready index comes first."""
     place = np.empty(at.graph.n)
     place[at.order] = np.arange(at.graph.n)
@@ -301,12 +301,12 @@ def _index(at: Ordered) -> Block:
 
 def _index_neighbours(at: Ordered, quotient: Graph) -> Block:
     """Return the place in that order, in [0, 1], and those of neighbours."""
-    _, index = _index(at)
+    _, index = _index_block(at)
     return neighbour_places(quotient, index[:, 0])
 
 
 def _index_encoding(at: Ordered) -> Block:
     """Return the encoding of the place in that order, counted from 1."""
-    _, index = _index(at)
+    _, index = _index_block(at)
     names, encoding = sines(index[:, 0] + 1)
     return tuple(f"index_{name}" for name in names), encoding

@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedding
 from pipeline.core.params import param
-from pipeline.shared.torch_tools import leaving_no_file, seeded
+from pipeline.shared.torch_tools import leaving_no_file, torch_seeded
 
 
 class GcnEncoder(nn.Module):
@@ -83,7 +83,7 @@ class Gcn:
 
     def encoder(self, features: int, *, seed: int) -> GcnEncoder:
         """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""
-        with seeded(seed):
+        with torch_seeded(seed):
             return GcnEncoder(features, self.width, self.layers, self.dropout)
 
     def embed(self, features: Float32, graph: Graph, *, seed: int) -> Embedding:

@@ -36,14 +36,14 @@ def neighbour_places(quotient: Graph, place: Float64) -> Block:
     the layers of a recurrent network, and it goes by the numbering.
     """
     place = place / max(quotient.n - 1, 1)
-    before = _nearest(quotient.edges[1], -place[quotient.edges[0]], quotient.n)
-    after = _nearest(quotient.edges[0], place[quotient.edges[1]], quotient.n)
+    before = _nearest_values(quotient.edges[1], -place[quotient.edges[0]], quotient.n)
+    after = _nearest_values(quotient.edges[0], place[quotient.edges[1]], quotient.n)
     placed = [np.where(np.isnan(known), NOBODY, np.abs(known)) for known in (before, after)]
     names = ("place", *(f"{side}:{i}" for side in ("before", "after") for i in range(NEAR)))
     return names, np.column_stack([place, *placed])
 
 
-def _nearest(owner: Int32, value: Float64, n: int) -> Float64:
+def _nearest_values(owner: Int32, value: Float64, n: int) -> Float64:
     """Return float64 [n, NEAR], the least values of each owner in rising order; nan where it has fewer."""
     order = np.lexsort((value, owner))
     rank = np.arange(order.size) - row_ptr(owner, n)[owner[order]]

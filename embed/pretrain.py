@@ -9,7 +9,7 @@ from torch_geometric.nn.models import DeepGraphInfomax
 from pipeline.core.arrays import Float32
 from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedding, Encoder
-from pipeline.shared.torch_tools import seeded, weights_of
+from pipeline.shared.torch_tools import torch_seeded, weights_of
 
 LEARNING_RATE = 1e-3
 
@@ -21,7 +21,7 @@ def embed_graph(encoder: Encoder, features: Float32, graph: Graph, *, epochs: in
     if epochs > 0 and graph.n > 1 and any(True for _ in encoder.module.parameters()):
         pretrain(encoder, x, edges, epochs=epochs, seed=seed)
     encoder.module.eval()
-    with torch.no_grad(), seeded(seed):
+    with torch.no_grad(), torch_seeded(seed):
         nodes = encoder(x, edges)
     return Embedding(nodes.numpy(), weights_of(encoder.module))
 
@@ -46,7 +46,7 @@ def pretrain(encoder: Encoder, features: Tensor, edges: Tensor, *, epochs: int, 
 
     drawn = {name: value.clone() for name, value in encoder.module.state_dict().items()}
     losses = []
-    with seeded(seed):  # for the draws of DeepGraphInfomax's W and of dropout
+    with torch_seeded(seed):  # for the draws of DeepGraphInfomax's W and of dropout
         model: nn.Module = DeepGraphInfomax(encoder.width, encoder.module, summary, shuffled)
         encoder.module.load_state_dict(drawn)  # DeepGraphInfomax draws the encoder's parameters again
         optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)

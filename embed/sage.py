@@ -14,7 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph
 from pipeline.core.learning import Embedding
 from pipeline.core.params import param
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 
 Neighbourhood = Literal["both", "union"]
 
@@ -36,15 +36,15 @@ class PoolingLayer(nn.Module):
     def forward(self, h: Tensor, edges: Tensor) -> Tensor:
         """Return float32 [n, width] from float32 [n, width] and edges int64 [2, m]."""
         if len(self.pools) == 1:
-            heard = [_greatest(torch.sigmoid(self.pools[0](h)), torch.cat([edges, edges.flip(0)], dim=1))]
+            heard = [_greatest_message(torch.sigmoid(self.pools[0](h)), torch.cat([edges, edges.flip(0)], dim=1))]
         else:
             ways = (edges, edges.flip(0))
-            heard = [_greatest(torch.sigmoid(pool(h)), way) for pool, way in zip(self.pools, ways, strict=True)]
+            heard = [_greatest_message(torch.sigmoid(pool(h)), way) for pool, way in zip(self.pools, ways, strict=True)]
         out: Tensor = torch.relu(self.join(torch.cat([h, *heard], dim=1)))
         return out
 
 
-def _greatest(said: Tensor, edges: Tensor) -> Tensor:
+def _greatest_message(said: Tensor, edges: Tensor) -> Tensor:
     """Return float32 [n, h], the greatest of what the sources of each node's edges say, float32 [n, h]; 0 for none."""
     source, target = edges
     index = target[:, None].expand(-1, said.shape[1])
@@ -99,7 +99,7 @@ class Sage:
 
     def encoder(self, features: int, *, seed: int) -> SageEncoder:
         """Return a fresh encoder for rows of `features` numbers, its parameters drawn from `seed`."""
-        with seeded(seed):
+        with torch_seeded(seed):
             return SageEncoder(features, self.width, self.layers, self.neighbours)
 
     def embed(self, features: Float32, graph: Graph, *, seed: int) -> Embedding:

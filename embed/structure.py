@@ -15,12 +15,12 @@ def heaviest_path(graph: Graph, order: Int32, weight: npt.NDArray[np.number], *,
     order: int32 [n], a topological order of the graph. weight: [n], not negative.
     reverse: follow the edges against their direction: the heaviest path that starts after each operation.
     """
-    from pipeline.shared.graphs import longest  # compiled code
+    from pipeline.shared.graphs import longest_paths  # compiled code
 
     ptr, before = adjacency(graph, reverse=not reverse)
     rank = (order if reverse else order[::-1]).astype(np.int64)  # what comes before an operation stands behind it
     own = weight.astype(np.float64)
-    return longest(rank, ptr, before.astype(np.int64), np.zeros(graph.m), own) - own
+    return longest_paths(rank, ptr, before.astype(np.int64), np.zeros(graph.m), own) - own
 
 
 def mean_rank(values: npt.NDArray[np.number]) -> Float64:
@@ -50,11 +50,11 @@ def fractal_dimension(n: int, edges: Int32, *, exact_up_to: int = 2000, radius: 
     2024. Deliberate difference: nodes that cannot be reached are left out, not infinitely far away.
     """
     if n <= exact_up_to:
-        return _slopes(_shells_exact(n, edges))
-    return _slopes(_shells_near(n, edges, radius, ball))
+        return _dimension_slopes(_neighbourhood_sizes_exact(n, edges))
+    return _dimension_slopes(_neighbourhood_sizes_near(n, edges, radius, ball))
 
 
-def _shells_exact(n: int, edges: Int32) -> Int64:
+def _neighbourhood_sizes_exact(n: int, edges: Int32) -> Int64:
     """Return int64 [n, largest distance], how many nodes lie at distance 1, 2, ... of each node."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import shortest_path
@@ -67,10 +67,10 @@ def _shells_exact(n: int, edges: Int32) -> Int64:
     return np.bincount(row * width + hops - 1, minlength=n * width).reshape(n, width)
 
 
-def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
-    """Return int64 [n, radius], like `_shells_exact`, 0 from where the search from a node was given up."""
+def _neighbourhood_sizes_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
+    """Return int64 [n, radius], like `_neighbourhood_sizes_exact`, 0 from where the search from a node was given up."""
     a, b = edges.astype(np.int64)
-    both = _distinct(np.concatenate([a * n + b, b * n + a]))
+    both = _distinct_values(np.concatenate([a * n + b, b * n + a]))
     source, neighbour = np.divmod(both, n)
     degree = np.bincount(source, minlength=n)
     first = np.cumsum(degree) - degree
@@ -83,7 +83,7 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
         root, node = root[goes_on[root]], node[goes_on[root]]
         count = degree[node]
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        reached = _distinct(np.repeat(root, count) * n + neighbour[np.repeat(first[node], count) + within])
+        reached = _distinct_values(np.repeat(root, count) * n + neighbour[np.repeat(first[node], count) + within])
         # A neighbour of a node at distance r lies at distance r - 1, r or r + 1.
         fresh = np.setdiff1d(reached, np.concatenate([shell, previous]), assume_unique=True)
         shells[:, r] = np.bincount(fresh // n, minlength=n)
@@ -92,14 +92,14 @@ def _shells_near(n: int, edges: Int32, radius: int, ball: int) -> Int64:
     return shells
 
 
-def _distinct(values: Int64) -> Int64:
+def _distinct_values(values: Int64) -> Int64:
     """Return the distinct values in rising order; several times faster than the hashing np.unique of numpy 2.4."""
     rising = np.sort(values)
     distinct: Int64 = rising[np.diff(rising, prepend=-1) != 0]
     return distinct
 
 
-def _slopes(shells: Int64) -> Float64:
+def _dimension_slopes(shells: Int64) -> Float64:
     """Return float64 [n], the slope of log N(v, r) against log r over the distances r that occur."""
     occurs = shells > 0
     log_r = np.log(np.arange(1, shells.shape[1] + 1))

@@ -11,15 +11,15 @@ from typing import Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
-from pipeline.progress.watch import replay, watched
+from pipeline.progress.watch import replay_searches, with_event_files
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.result.result import Result, write_result
 from pipeline.settings.config import Settings, from_environment
-from pipeline.stages.execution import Forecast, execute, forecast
+from pipeline.stages.execution import Forecast, execute_tasks, forecast_tasks
 from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
-from pipeline.stages.plan import plan
-from pipeline.stages.remeasure import forget_measured, forgetting
+from pipeline.stages.plan import plan_tasks
+from pipeline.stages.remeasure import forget_measured, without_measured
 from pipeline.store.store import Store, default_store, leaving_nothing
 from pipeline.store.task import Outcome, Progress
 
@@ -60,7 +60,7 @@ def tune(
     place = Store(Path(store) if store is not None else default_store())
     path = model_path(str(model), place)
     folder = Path(out) if out is not None else default_run_directory(str(model))
-    result = advance(path, chosen, folder, place, upto="measure", progress=log.info).result
+    result = advance_run(path, chosen, folder, place, upto="measure", progress=log.info).result
     if result is None:
         raise RuntimeError("a run up to measure has a result")
     return result
@@ -80,12 +80,16 @@ def model_path(text: str, store: Store, *, aside: Path | None = None) -> Path:
 
     Raises:
         UnknownNameError: the zoo has no such model.
+        UsageError: what it has of that name is a graph.
     """
     if not text.startswith("zoo:"):
         return Path(text)
     from runtime import zoo
+    from runtime.zoo import workloads
 
     name = text.removeprefix("zoo:")
+    if name.partition("?")[0] in workloads.names():
+        raise UsageError(f"{name} is a graph, not a model.", f"Use it with `placewright search zoo:{name}`.")
     path = store.root / "zoo" / str(zoo.VERSION) / f"{name}.xml"
     if name not in zoo.names() or not (path.exists() and path.with_suffix(".bin").exists()):
         if aside is None:
@@ -101,7 +105,7 @@ def needs_machine(settings: Settings, upto: str) -> bool:
     return upto not in ("read", "coarsen") or "fuse" in settings.coarsen.use
 
 
-def advance(
+def advance_run(
     path: Path,
     settings: Settings,
     folder: Path,
@@ -122,7 +126,7 @@ def advance(
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
     planning_s = deadline.clock()
-    tasks = plan(model, settings, machine, upto=upto)
+    tasks = plan_tasks(model, settings, machine, upto=upto)
     deadline = deadline.later(deadline.clock() - planning_s)  # the first plan of an installation imports everything
     directory = RunDirectory(folder)
     previous = previous_parts(directory.check_for(model))
@@ -135,31 +139,33 @@ def advance(
         directory.record(manifest, outcome)
 
     with leaving_nothing(*store.traces(tasks[0].key), *filter(None, [tensorboard])):
-        watching = watched(tasks, tensorboard)
+        watching = with_event_files(tasks, tensorboard)
         store.prepare()
-        outcomes = execute(watching, store, progress=progress, previous=previous, finished=finished, deadline=deadline)
-    replay(outcomes.get("place"), tensorboard)
+        outcomes = execute_tasks(
+            watching, store, progress=progress, previous=previous, finished=finished, deadline=deadline
+        )
+    replay_searches(outcomes.get("place"), tensorboard)
     result = None
     if upto == "measure":
-        result = write_result(folder, model, settings, _known(machine), outcomes)
+        result = write_result(folder, model, settings, _known_machine(machine), outcomes)
         write_report(folder)
     return Advance(outcomes, result)
 
 
-def _known(machine: HostMachine | None) -> HostMachine:
+def _known_machine(machine: HostMachine | None) -> HostMachine:
     if machine is None:
         raise RuntimeError("a measured run knows its machine")
     return machine
 
 
-def forget(path: Path, settings: Settings, store: Store, *, upto: str) -> None:
+def forget_measurements(path: Path, settings: Settings, store: Store, *, upto: str) -> None:
     """Forget what was measured of a run up to a stage, and what was made of it, so that it is measured again.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
     """
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
-    forget_measured(plan(look_at_model(path), settings, machine, upto=upto), store)
+    forget_measured(plan_tasks(look_at_model(path), settings, machine, upto=upto), store)
 
 
 def dry_run(
@@ -175,12 +181,12 @@ def dry_run(
     model = look_at_model(path)
     machine = look_at_machine(settings.devices) if needs_machine(settings, upto) else None
     previous = previous_parts(RunDirectory(folder).manifest())
-    tasks = plan(model, settings, machine, upto=upto)
-    rows = forecast(tasks, store, previous)
-    return forgetting(rows, tasks) if remeasure else rows
+    tasks = plan_tasks(model, settings, machine, upto=upto)
+    rows = forecast_tasks(tasks, store, previous)
+    return without_measured(rows, tasks) if remeasure else rows
 
 
-def resume(folder: Path) -> tuple[Path, Settings]:
+def resume_run(folder: Path) -> tuple[Path, Settings]:
     """Return the model and the settings of the run in a folder.
 
     Raises:

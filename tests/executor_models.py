@@ -15,7 +15,7 @@ from coarsen.reading.model.read import to_graph
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
-from runtime.machines.devices import discover, parse_devices
+from runtime.machines.devices import discover_plugins, parse_devices
 from tests.models import constant
 
 WIDTH = 8
@@ -163,4 +163,4 @@ def whole(model: ov.Model) -> ov.InferRequest:
 def two_threads() -> tuple[DeviceSpec, ...]:
     """Return devices A and B, two threads of the CPU each; see `whole` for why not one."""
     both = "CPU{INFERENCE_NUM_THREADS=2,INFERENCE_PRECISION_HINT=f32}"
-    return parse_devices([f"A={both},B={both}"], discover())
+    return parse_devices([f"A={both},B={both}"], discover_plugins())

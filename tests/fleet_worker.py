@@ -19,7 +19,7 @@ from pipeline.core.errors import MeasurementError
 from pipeline.stages import worker
 from pipeline.store import store
 from pipeline.store.task import Task
-from pipeline.system.workers import Begin, serve
+from pipeline.system.workers import Begin, serve_commands
 from tests.profiles import make_up_profiles
 
 MODULE = "tests.fleet_worker"
@@ -64,4 +64,4 @@ def execute_tasks(command: dict[str, Any], begin: Begin) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({"tasks": execute_tasks})
+    serve_commands({"tasks": execute_tasks})

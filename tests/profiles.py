@@ -25,5 +25,5 @@ def make_up_profiles(patch: pytest.MonkeyPatch) -> None:
         topology = Topology.uniform(tuple(devices), bytes_per_s=1e9, latency_s=1e-6)
         return Profile(costs, topology, dict.fromkeys(names, 1.0), dict.fromkeys(names, 1.0), {})
 
-    patch.setattr(runtime.measuring.profile.profile, "profile", profile)
-    patch.setattr(runtime.measuring.profile.profile, "slowdown", lambda *_, **__: {})
+    patch.setattr(runtime.measuring.profile.profile, "profile_model", profile)
+    patch.setattr(runtime.measuring.profile.profile, "profile_slowdown", lambda *_, **__: {})

@@ -14,8 +14,8 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Instance, Problem
 from pipeline.core.stages import Simulator, Subject
-from pipeline.settings.registry import build
-from pipeline.shared.partition import colocated
+from pipeline.settings.registry import build_implementation
+from pipeline.shared.partition import colocation_grouping
 from tests.strategies import graph_of
 
 CASES = 500
@@ -34,7 +34,7 @@ class SmallCase:
         """Return the simulator, its count at 0."""
         problem, alone = self.problem, Grouping.identity(self.problem.graph.n)
         subject = Subject(None, problem.graph, alone, problem.topology, problem.costs, 0)
-        return build("measure", self.rules, {}).bind(subject)  # type: ignore[no-any-return]
+        return build_implementation("measure", self.rules, {}).bind(subject)  # type: ignore[no-any-return]
 
     def within(self, share: float) -> SmallCase:
         """Return the case with devices that hold `share` of an equal share of what one device alone would hold."""
@@ -78,7 +78,7 @@ def small_case(number: int) -> SmallCase:
     topology = Topology(devices, np.where(apart, speed, np.inf), np.where(apart, 0.01, 0.0))
     launch_s = np.full(p, rng.choice([0.0, 0.2]))
     costs = CostTable(graph.names, topology.names, op_s, launch_s, ("given",) * p)
-    problem = Problem(Instance(graph, topology, colocated(graph), costs, allowed))
+    problem = Problem(Instance(graph, topology, colocation_grouping(graph), costs, allowed))
     return SmallCase(problem, RULES[number % 4]).within(SHARES[number % 3])
 
 

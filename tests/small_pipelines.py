@@ -14,8 +14,8 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Instance, Problem
 from pipeline.core.simulation import Contiguity, Passes
 from pipeline.core.stages import Simulator, Subject
-from pipeline.settings.registry import build
-from pipeline.shared.partition import colocated
+from pipeline.settings.registry import build_implementation
+from pipeline.shared.partition import colocation_grouping
 from tests.strategies import connected, graph_of
 
 MOST = 5000  # placements that brute force looks at
@@ -31,7 +31,7 @@ class SmallPipeline:
         """Return the simulator, its count at 0."""
         problem = self.problem
         subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-        return build("measure", "pipelined", {"contiguity": contiguity, "passes": passes}).bind(subject)  # type: ignore[no-any-return]
+        return build_implementation("measure", "pipelined", {"contiguity": contiguity, "passes": passes}).bind(subject)  # type: ignore[no-any-return]
 
     def placements(self) -> Int32:
         """Return int32 [c, n], every placement that is allowed and fits."""
@@ -114,7 +114,7 @@ def small_pipeline(number: int, *, training: bool | None = None) -> SmallPipelin
     if cores:
         op_s[rng.random(graph.n) < 0.1, :k] = np.inf
     costs = CostTable(graph.names, topology.names, op_s, np.zeros(topology.p), ("given",) * topology.p)
-    problem = Problem(Instance(graph, topology, colocated(graph), costs, np.isfinite(op_s)))
+    problem = Problem(Instance(graph, topology, colocation_grouping(graph), costs, np.isfinite(op_s)))
     if k and rng.random() < 0.5:
         room = max(int(graph.weight_bytes.sum() * rng.uniform(0.2, 0.9)), 1)
         devices = tuple(replace(d, memory_bytes=room if d.kind != "cpu" else 0) for d in topology.devices)

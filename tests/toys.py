@@ -23,7 +23,7 @@ from pipeline.testing.problems import (
     chain_problem,
     chain_times,
     crown_problem,
-    silent,
+    ignore_progress,
 )
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "chain_problem",
     "chain_times",
     "crown_problem",
-    "silent",
+    "ignore_progress",
 ]
 
 ToyEvaluator, toy_problem, toy_topology = problems.SumEvaluator, problems.small_problem, problems.small_topology

@@ -13,7 +13,7 @@ from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Subject
-from runtime.machines.devices import discover, parse_devices
+from runtime.machines.devices import discover_plugins, parse_devices
 from tests.models import constant
 
 NAMES = ("A", "B")
@@ -23,7 +23,7 @@ NAMES = ("A", "B")
 def two_cpus() -> tuple[DeviceSpec, ...]:
     """Return devices A and B, one thread of the CPU each, both in f32."""
     one = "CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
-    return parse_devices([f"A={one},B={one}"], discover())
+    return parse_devices([f"A={one},B={one}"], discover_plugins())
 
 
 def branchy(blocks: int = 2, *, packed: bool = False) -> ov.Model:

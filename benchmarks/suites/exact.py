@@ -21,8 +21,8 @@ from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
-from pipeline.settings.declared import declared, placers_called
-from pipeline.store.store import digest, file_digest, write_json
+from pipeline.settings.declared import placers_called, read_declaration
+from pipeline.store.store import file_digest, json_digest, write_json
 from pipeline.store.task import Progress
 from pipeline.system.private import write_whole
 
@@ -79,9 +79,9 @@ class ExactCell:
         placers = [self.method.placer, *placers_called(self.method.placer, {})]
         return {
             "graph": file_digest(self.path),
-            "evaluator": [self.evaluator, declared("measure", self.evaluator).version],
+            "evaluator": [self.evaluator, read_declaration("measure", self.evaluator).version],
             "method": [self.method.placer, self.method.contiguity],
-            "versions": {name: declared("place", name).version for name in placers},
+            "versions": {name: read_declaration("place", name).version for name in placers},
             "seconds": self.seconds,
         }
 
@@ -117,12 +117,17 @@ class _RowFile(NamedTuple):
 
     def read(self) -> ExactRow | None:
         """Return the row of a cell that was run with these very settings; None if there is none, or it failed."""
-        known = on_file(self.path, SCHEMA, digest(self.settings))
+        known = on_file(self.path, SCHEMA, json_digest(self.settings))
         return ExactRow(**known["row"]) if known is not None and not known["row"]["failed"] else None
 
     def write(self, row: ExactRow) -> ExactRow:
         """Return a row once it is written."""
-        document = {"schema": SCHEMA, "key": digest(self.settings), "settings": self.settings, "row": row._asdict()}
+        document = {
+            "schema": SCHEMA,
+            "key": json_digest(self.settings),
+            "settings": self.settings,
+            "row": row._asdict(),
+        }
         write_json(self.path, document)
         return row
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import psutil
 
-from coarsen.reading.model.files import CHECK_FILE, RUNNING, model_files, unchanged
+from coarsen.reading.model.files import CHECK_FILE, RUNNING, model_files, require_unchanged
 from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.results_order import ResultsOrder
 from coarsen.reading.model.tries import Tries
@@ -29,14 +29,14 @@ from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.shared.checks import ReferenceOrder
-from pipeline.system.process import LAST_WORDS, ending, python_command
+from pipeline.system.process import LAST_WORDS, describe_ending, python_command
 
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.01
 
 
-def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
+def read_in_process(  # noqa: PLR0913  what else is wanted of a model has names
     path: Path,
     out: Path,
     *,
@@ -78,8 +78,8 @@ def read_apart(  # noqa: PLR0913  what else is wanted of a model has names
         "way": asdict(way),
         "reference": None if reference is None else asdict(reference),
     }
-    with unchanged(path, source):
-        answer = _answer(command, path, limits, limits.memory_bytes(file_bytes), unfit or {})
+    with require_unchanged(path, source):
+        answer = _answer_with_retry(command, path, limits, limits.memory_bytes(file_bytes), unfit or {})
         for line in answer["said"]:
             logger.warning("%s", line)
         if "os_error" in answer:
@@ -97,7 +97,9 @@ def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: R
     asked = {"folder": str(folder), "source": str(path), "kind": kind, "output": output, "seconds": seconds}
     file_bytes = sum(file.stat().st_size for file in model_files(path))
     try:
-        answer = _answer({"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes), {})
+        answer = _answer_with_retry(
+            {"departing": asked, "reference": None}, path, limits, limits.memory_bytes(file_bytes), {}
+        )
     except ModelError as error:
         logger.warning("Which operation departs first is not known. %s", error.cause)
         return ""
@@ -115,7 +117,7 @@ def source_results(order: ResultsOrder, limits: ReadLimits) -> tuple[str, list[s
     path = Path(order.source)
     file_bytes = sum(file.stat().st_size for file in model_files(path))
     command = {"results": order.to_json(), "reference": None}
-    answer = _answer(command, path, limits, limits.memory_bytes(file_bytes), {})
+    answer = _answer_with_retry(command, path, limits, limits.memory_bytes(file_bytes), {})
     if "error" in answer:
         raise ModelError(answer["error"]["cause"], answer["error"]["remedy"])
     return str(answer["executor"]), list(answer["why_not"])
@@ -129,7 +131,7 @@ class _EndedError(ModelError):
         self.how = how
 
 
-def _answer(
+def _answer_with_retry(
     command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, unfit: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the answer to a command; a process that the sizes it tries kill is followed by one that leaves them out.
@@ -144,7 +146,7 @@ def _answer(
             tries.end(sizes, fault)
         while True:
             try:
-                return _ask({**command, "tries": str(tries.path)}, path, limits, memory_bytes, end)
+                return _run_command({**command, "tries": str(tries.path)}, path, limits, memory_bytes, end)
             except _EndedError as error:
                 sizes = tries.unfinished()
                 if not sizes:
@@ -152,7 +154,9 @@ def _answer(
                 tries.end(sizes, f"the process that ran it {error.how}")
 
 
-def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, end: float) -> dict[str, Any]:
+def _run_command(
+    command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: int, end: float
+) -> dict[str, Any]:
     """Return the answer of a process that is started for one command.
 
     Raises:
@@ -166,29 +170,33 @@ def _ask(command: dict[str, Any], path: Path, limits: ReadLimits, memory_bytes: 
             python_command("coarsen.reading.read_child"), stdin=asked, stdout=answers, stderr=errors
         )
         try:
-            _watch(process, path, limits, memory_bytes, Until(end, lambda: os.fstat(answers.fileno()).st_size > 0))
+            _wait_for_answer(
+                process, path, limits, memory_bytes, Until(end, lambda: os.fstat(answers.fileno()).st_size > 0)
+            )
             if command["reference"] is not None:
                 _let_run(process, command["reference"]["limit_s"], memory_bytes)
         finally:
             process.kill()
             process.wait()
-        answer = _answered(answers)
+        answer = _whole_answer(answers)
         if answer is None:
-            words = " ".join(_content(errors).split())[-LAST_WORDS:].rstrip(".")
-            raise _died(path, ending(process.returncode, words), ending(process.returncode, ""))
+            words = " ".join(_stream_text(errors).split())[-LAST_WORDS:].rstrip(".")
+            raise _death_error(
+                path, describe_ending(process.returncode, words), describe_ending(process.returncode, "")
+            )
         return answer
 
 
-def _answered(answers: IO[bytes]) -> dict[str, Any] | None:
+def _whole_answer(answers: IO[bytes]) -> dict[str, Any] | None:
     """Return the answer of the process, None as long as it is not whole."""
     try:
-        answer: dict[str, Any] = json.loads(_content(answers))
+        answer: dict[str, Any] = json.loads(_stream_text(answers))
     except json.JSONDecodeError:
         return None
     return answer
 
 
-def _died(path: Path, words: str, how: str) -> _EndedError:
+def _death_error(path: Path, words: str, how: str) -> _EndedError:
     """Return the error for a process that died reading a model; words: how, and what it said at last."""
     if RUNNING in words:
         remedy = (
@@ -214,7 +222,9 @@ class Until:
     answered: Callable[[], bool]
 
 
-def _watch(process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, until: Until) -> None:
+def _wait_for_answer(
+    process: subprocess.Popen[bytes], path: Path, limits: ReadLimits, memory_bytes: int, until: Until
+) -> None:
     """Wait until the process ends, or has answered.
 
     Raises:
@@ -250,6 +260,6 @@ def _own_bytes(pid: int) -> int:
     return int(memory.rss - getattr(memory, "shared", 0))
 
 
-def _content(stream: IO[bytes]) -> str:
+def _stream_text(stream: IO[bytes]) -> str:
     stream.seek(0)
     return stream.read().decode(errors="replace")

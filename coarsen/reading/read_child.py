@@ -42,12 +42,12 @@ class _Said(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
+def answer_command(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
     """Read the model, write what was asked for, and return what there is to say about it, and what follows."""
     said = _Said()
     logging.getLogger().addHandler(said)
     fault: dict[str, Any] = {}
-    afterwards: Afterwards = _nothing
+    afterwards: Afterwards = _do_nothing
     told: dict[str, Any] = {}
     try:
         if "departing" in command:
@@ -55,7 +55,7 @@ def answer(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]:
         elif "results" in command:
             told = _source_results(command["results"])
         else:
-            afterwards = _read(command)
+            afterwards = _read_model(command)
     except PlacewrightError as error:
         usage = isinstance(error, UsageError)
         fault = {"error": {"cause": error.cause, "remedy": error.remedy, "usage": usage}}
@@ -80,22 +80,22 @@ def _source_results(asked: dict[str, Any]) -> dict[str, Any]:
     return write_source_results(ResultsOrder(**asked))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""
 
 
-def _read(command: dict[str, Any]) -> Afterwards:
+def _read_model(command: dict[str, Any]) -> Afterwards:
     """Read the model and write what was asked for; return what is to be done once that is said."""
     from coarsen.reading.model import read
     from coarsen.reading.model.growth import ReadLimits
     from coarsen.reading.model.size_arrays import save_size_arrays
     from coarsen.reading.model.tries import Tries
-    from coarsen.reading.model.ways import Way, expose
+    from coarsen.reading.model.ways import Way, expose_result
     from coarsen.reading.reference.reference import CheckInputs, write_outputs
     from coarsen.reading.rewriting.forms import write_forms
     from coarsen.reading.rewriting.quantisers import spell_out_quantisation
     from coarsen.reading.rewriting.rewrites import REWRITTEN, Rewrites
-    from coarsen.reading.rewriting.rewriting import rewrite
+    from coarsen.reading.rewriting.rewriting import rewrite_model
     from coarsen.reading.sizes.given_inputs import save_inputs
     from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.shared.checks import ReferenceOrder
@@ -111,10 +111,10 @@ def _read(command: dict[str, Any]) -> Afterwards:
         path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )
     if way.exposed:
-        expose(model, way.exposed)
+        expose_result(model, way.exposed)
     asked = Rewrites(**command["rewrites"])
     if asked.splits:
-        rewritten = rewrite(model, asked)
+        rewritten = rewrite_model(model, asked)
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
@@ -130,7 +130,7 @@ def _read(command: dict[str, Any]) -> Afterwards:
     save_graph(out / "graph.npz", graph)
     (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
     if command["reference"] is None:
-        return _nothing
+        return _do_nothing
     order = ReferenceOrder(**command["reference"])
     given = CheckInputs(inputs, max(1, shapes.dynamic_size))
     return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()))
@@ -152,7 +152,7 @@ def main() -> None:
     _say_what_runs()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answer
-    said, afterwards = answer(json.load(sys.stdin))
+    said, afterwards = answer_command(json.load(sys.stdin))
     json.dump(said, answers)
     answers.close()
     afterwards()

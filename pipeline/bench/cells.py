@@ -21,7 +21,7 @@ from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Placer
 from pipeline.placing.setup import recipe_of
 from pipeline.shared import payload
-from pipeline.store.store import digest, write_json
+from pipeline.store.store import json_digest, write_json
 
 SCHEMA = "placewright.bench-cell/1"
 VERSION = 1  # raised when cells come out differently for equal settings
@@ -95,7 +95,7 @@ class BenchCell:
     @property
     def key(self) -> str:
         """Return the digest of the settings."""
-        return digest(self.settings)
+        return json_digest(self.settings)
 
     def file(self, folder: Path) -> Path:
         """Return the path of the cell's record."""

@@ -11,12 +11,12 @@ from pipeline.core.graph import Grouping
 from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
 from pipeline.core.stages import LearningPlacer, Placer
-from pipeline.placing.recipes import chained, for_placer
+from pipeline.placing.recipes import chain_coarseners, for_placer
 from pipeline.placing.setup import coarse_problem, recipe_of
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import placers_called
-from pipeline.shared.partition import colocated, has_metis, join
+from pipeline.shared.partition import colocation_grouping, has_metis, join_groupings
 
 SINGLE = "single"  # stands for every device on its own
 
@@ -43,7 +43,7 @@ class BenchMethod:
         Raises:
             UnknownNameError: there is no such placer, or it has no such parameter.
         """
-        placer: Placer = registry.build("place", self.placer, self.params)
+        placer: Placer = registry.build_implementation("place", self.placer, self.params)
         return placer
 
     def to_document(self) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def prepared(method: BenchMethod, placer: Placer, case: BenchCase, *, seed: int)
 def coarsened(case: BenchCase, names: Iterable[str], *, seed: int) -> Grouping:
     """Return the grouping that coarseners make one after another; what is colocated stays together."""
     graph = case.subject.graph
-    grouping = chained([(name, {}) for name in names], graph, seed=seed)
-    return join(grouping, colocated(graph))
+    grouping = chain_coarseners([(name, {}) for name in names], graph, seed=seed)
+    return join_groupings(grouping, colocation_grouping(graph))
 
 
 def policy_of(placer: Placer) -> list[Any] | None:
@@ -83,7 +83,10 @@ def policy_of(placer: Placer) -> list[Any] | None:
     if not isinstance(placer, LearningPlacer):
         return None
     chosen = Settings()
-    built = (registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use))
+    built = (
+        registry.build_implementation("embed", chosen.embed.use),
+        registry.build_implementation("group", chosen.group.use),
+    )
     return [list(chosen.embed.blocks), *(canonical(part) for part in built)]
 
 
@@ -100,4 +103,4 @@ def versions_of(method: BenchMethod, placer: Placer) -> dict[str, int]:
             named += [("embed", Settings().embed.use), ("group", Settings().group.use)]
     named += [("place", name) for name in placers_called(method.placer, method.params)]
     used |= {} if has_metis() else {"pymetis": 0}  # others take the place of its partitions
-    return used | {f"{stage}.{name}": registry.implementation(stage, name).version for stage, name in named}
+    return used | {f"{stage}.{name}": registry.load_implementation(stage, name).version for stage, name in named}

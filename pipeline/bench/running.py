@@ -16,17 +16,17 @@ from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import BenchCell, CellRecord, LearnedPolicy, run_cell
 from pipeline.bench.methods import BenchMethod
 from pipeline.bench.suites import suite_of
-from pipeline.core.errors import told_error
+from pipeline.core.errors import error_from_document
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import ANY, Command, Engine, silent
 from pipeline.fleet.pool import PoolEngine
-from pipeline.placing.rehearsal import rehearse
-from pipeline.progress.interruption import apart
+from pipeline.placing.rehearsal import compile_kernels
+from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.notice import tell_of_compiling
 from pipeline.store.checkpoint import read_policy
 from pipeline.store.store import write_json
 from pipeline.store.task import Progress
-from pipeline.system.workers import serve
+from pipeline.system.workers import serve_commands
 
 WORKER = "pipeline.bench.running"  # the module whose processes run cells
 
@@ -104,7 +104,7 @@ def answers_beside(commands: Sequence[Command], *, engine: Engine, progress: Pro
         dispatcher.add(command)
     for settled in dispatcher.settle():
         if "error" in settled.answer:
-            raise told_error(settled.answer["error"], where=settled.name)
+            raise error_from_document(settled.answer["error"], where=settled.name)
         yield settled
 
 
@@ -112,16 +112,16 @@ def run_here(cell: BenchCell, folder: Path, single_s: Mapping[str, float], progr
     """Return the record of a cell, run in this process and written to its folder; see `run_cell`."""
 
     def work(check: Callable[[], None]) -> CellRecord:
-        rehearse((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=progress)
+        compile_kernels((cell.method.placer,), cell.case.measurer_name, cell.case.subject.graph.n, say=progress)
         return run_cell(cell, folder, single_s, check)
 
-    return apart(work)
+    return run_interruptible(work)
 
 
 def answer_cell(case: BenchCase, single_s: Mapping[str, float], command: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a cell of a case that a worker's process has made, as it is asked for it."""
     method = BenchMethod.from_document(command["method"])
-    rehearse((method.placer,), case.measurer_name, case.subject.graph.n, say=silent)
+    compile_kernels((method.placer,), case.measurer_name, case.subject.graph.n, say=silent)
     policy = None
     if command["policy"] is not None:
         key, seconds, folder = command["policy"]
@@ -141,4 +141,4 @@ def answer_suite(command: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve({"suite": lambda command, _: answer_suite(command)})
+    serve_commands({"suite": lambda command, _: answer_suite(command)})

@@ -83,9 +83,9 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
         return
     for text in ran.texts(document, out):
         if isinstance(text, TextTable):
-            console.table(*text)
+            console.print_table(*text)
         else:
-            console.show(text)
+            console.print_result(text)
 
 
 @contextlib.contextmanager
@@ -97,8 +97,8 @@ def _open_workers(options: Mapping[str, Any]) -> Iterator[tuple[Engine | None, P
     with contextlib.ExitStack() as entered:
         fleet = None
         if options["on"] is not None:
-            say = (lambda text: None) if options["quiet"] else console.say
+            say = (lambda text: None) if options["quiet"] else console.print_notice
             store = open_store(options["store"])
             engine = engine_for(options["on"], WORKER, store, workers=options["workers"], say=say)
             fleet = entered.enter_context(engine)
-        yield fleet, entered.enter_context(console.progress(quiet=options["quiet"]))
+        yield fleet, entered.enter_context(console.show_progress(quiet=options["quiet"]))

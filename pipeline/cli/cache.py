@@ -59,7 +59,7 @@ def ls(store: Path | None, as_json: bool, debug: bool) -> None:
         ]
         for r in sorted(rows, key=lambda r: r["made_at"])
     ]
-    console.table(f"{place.root}", ["key", "stage", "name", "made", "size"], shown)
+    console.print_table(f"{place.root}", ["key", "stage", "name", "made", "size"], shown)
 
 
 @cache.command("gc")
@@ -81,7 +81,7 @@ def gc(older_than: float, dry_run: bool, store: Path | None, as_json: bool, debu
     if as_json:
         console.print_json({"removed": [key for key, _ in swept], "bytes": freed, "dry_run": dry_run})
         return
-    console.show(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {bytes_text(freed)}")
+    console.print_result(f"{'Would remove' if dry_run else 'Removed'} {len(swept)} artifacts, {bytes_text(freed)}")
 
 
 @cache.command("why")
@@ -98,7 +98,7 @@ def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool
     from pipeline import api
     from pipeline.core.errors import UnknownNameError
 
-    path, settings = api.resume(folder)
+    path, settings = api.resume_run(folder)
     rows = api.dry_run(path, settings, folder, open_store(store), upto="measure")
     by_stage = {row["stage"]: row for row in rows}
     if stage not in by_stage:
@@ -107,4 +107,6 @@ def why(stage: str, folder: Path, store: Path | None, as_json: bool, debug: bool
     if as_json:
         console.print_json(row)
         return
-    console.show(f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}")
+    console.print_result(
+        f"{stage} {row['key'][:12]}: {'would run' if row['would_run'] else 'would not run'}; {row['why']}"
+    )

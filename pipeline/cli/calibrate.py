@@ -69,21 +69,23 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
     settings = settings_from(choices, Settings().updated({"measure.runtime": runtime}, "--runtime"))
     store = open_store(choices.store)
     sampling = Sampling(measurements, holdout)
-    with console.progress(quiet=choices.quiet) as progress:
+    with console.show_progress(quiet=choices.quiet) as progress:
         document = fit(api.model_path(model, store), settings, out, store, sampling=sampling, progress=progress)
     if choices.as_json:
         console.print_json(document)
         return
     errors = document["median_relative_error"]
     rows = [
-        [role, name, _percent(errors["before"][role][name]), _percent(errors["after"][role][name])]
+        [role, name, _format_percent(errors["before"][role][name]), _format_percent(errors["after"][role][name])]
         for role in errors["after"]
         for name in errors["after"][role]
     ]
-    console.table("", ["placements", "simulator", "error before", "error after"], rows)
-    console.show(f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out")
-    console.show(f"Written to {out}: costs.csv, topology.toml, calibration.json")
+    console.print_table("", ["placements", "simulator", "error before", "error after"], rows)
+    console.print_result(
+        f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out"
+    )
+    console.print_result(f"Written to {out}: costs.csv, topology.toml, calibration.json")
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"

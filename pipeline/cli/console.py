@@ -27,18 +27,18 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
-def show(text: str) -> None:
+def print_result(text: str) -> None:
     """Write a line of a result to standard output; where --json is given, the document stands there alone."""
     click.echo(text)
 
 
-def say(text: str) -> None:
+def print_notice(text: str) -> None:
     """Write a line about what goes on, or a warning, to standard error."""
     click.echo(text, err=True)
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Progress]:
+def show_progress(*, quiet: bool) -> Iterator[Progress]:
     """Give a function that shows what is going on: a live line on a terminal, and elsewhere a `Notice` alone.
 
     Where PLACEWRIGHT_PROGRESS says `lines`, it is a line at once and every 30 s. quiet: nothing in any case.
@@ -75,10 +75,10 @@ class _Lines:
         elif math.isinf(self._every_s) or time.monotonic() - self._last_s < self._every_s:
             return
         self._last_s = time.monotonic()
-        say(text)
+        print_notice(text)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table of a result to standard output; columns are right-aligned if they look like numbers.
 
     On a terminal cells are broken where it ends; elsewhere every row is one line, so that lines can be searched.
@@ -97,11 +97,11 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     # Names and paths are shown as they stand: a bracket in one is no markup, and a word between colons no emoji.
     console = Console(width=width, highlight=False, markup=False, emoji=False)
     if title:
-        show(title)
+        print_result(title)
     with console.capture() as captured:
         console.print(shown)
     for line in captured.get().splitlines():
-        show(line.rstrip())
+        print_result(line.rstrip())
 
 
 def outcome_line(outcome: Outcome) -> str:

@@ -67,8 +67,8 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     if as_json:
         console.print_json({"target": target, "folder": str(folder), "files": names, "outputs": compared})
         return
-    console.show(f"Written to {folder}: {', '.join(names)}")
-    console.show(compared)
+    console.print_result(f"Written to {folder}: {', '.join(names)}")
+    console.print_result(compared)
 
 
 @click.command()
@@ -109,11 +109,11 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
             ]
             for r in (comparison.a, comparison.b)
         ]
-        console.table("", ["run", "best", "ms", "interval", "starts"], rows)
+        console.print_table("", ["run", "best", "ms", "interval", "starts"], rows)
         for note in comparison.notes:
-            console.show(note)
+            console.print_result(note)
         if comparison.verdict != "slower":
-            console.show(comparison.text)
+            console.print_result(comparison.text)
     comparing.refuse_slower(comparison)
 
 
@@ -184,7 +184,7 @@ def where(
     if as_json:
         console.print_json(asdict(located))
     else:
-        _show(located, every=every)
+        _print_where(located, every=every)
     locating.refuse_fallback(located)
 
 
@@ -222,9 +222,9 @@ def _where_outputs(
 def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
     """Write the first operation that departs, the others, the outputs, and what is not known."""
     from pipeline.deploy.where_outputs import difference_words, first_sentence, not_known
-    from runtime.measuring.outputs.outputs import percent
+    from runtime.measuring.outputs.outputs import format_percent
 
-    console.show(first_sentence(found))
+    console.print_result(first_sentence(found))
     shown = found.operations if every else found.operations[:SLOWEST]
     if shown:
         rows = [
@@ -239,19 +239,26 @@ def _show_departing(found: WhereOutputsRecord, *, every: bool) -> None:
             ]
             for row in shown
         ]
-        console.table("", ["operation", "type", "differs by", "device", "precision", "kernel", "exposed"], rows)
+        console.print_table("", ["operation", "type", "differs by", "device", "precision", "kernel", "exposed"], rows)
     if len(shown) < len(found.operations):
-        console.show(f"{len(found.operations) - len(shown)} more; show them with --all.")
+        console.print_result(f"{len(found.operations) - len(shown)} more; show them with --all.")
     outputs = [
-        [o.name, o.operation, difference_words(o), percent(o.allowed), o.inputs, "departs" if o.departs else "same"]
+        [
+            o.name,
+            o.operation,
+            difference_words(o),
+            format_percent(o.allowed),
+            o.inputs,
+            "departs" if o.departs else "same",
+        ]
         for o in found.outputs
     ]
-    console.table("", ["output", "operation", "differs by", "allowed", "inputs", ""], outputs)
+    console.print_table("", ["output", "operation", "differs by", "allowed", "inputs", ""], outputs)
     for line in not_known(found):
-        console.show(line)
+        console.print_result(line)
 
 
-def _show(located: WhereRecord, *, every: bool) -> None:
+def _print_where(located: WhereRecord, *, every: bool) -> None:
     """Write the sums by device, and the slowest operations."""
     counted = sum(total.seconds for total in located.devices)
     shares = shares_of({total.device: total.seconds for total in located.devices})
@@ -259,16 +266,16 @@ def _show(located: WhereRecord, *, every: bool) -> None:
         [total.device, f"{total.seconds * 1e3:.3f}", share_text(shares[total.device]), f"{total.operations}"]
         for total in located.devices
     ]
-    console.table("", ["device", "ms", "share of the time", "operations"], totals)
+    console.print_table("", ["device", "ms", "share of the time", "operations"], totals)
     shown = located.operations if every else located.operations[:SLOWEST]
     rows = [
         [row.operation, row.type, row.device or "-", f"{row.seconds * 1e3:.3f}", row.precision or "-", row.why]
         for row in shown
     ]
-    console.table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
+    console.print_table("", ["operation", "type", "device", "ms", "precision", "why"], rows)
     if len(shown) < len(located.operations):
-        console.show(f"{len(located.operations) - len(shown)} faster ones not shown; use --all.")
-    console.show(
+        console.print_result(f"{len(located.operations) - len(shown)} faster ones not shown; use --all.")
+    console.print_result(
         f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
         f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."
     )

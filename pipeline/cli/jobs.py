@@ -42,11 +42,17 @@ def batch(
     folder = out if out is not None else jobs.with_suffix("")
     place = open_store(store)
     with (
-        engine_for(on, WORKER, place, workers=workers, say=console.say) as engine,
-        console.progress(quiet=options["quiet"]) as progress,
+        engine_for(on, WORKER, place, workers=workers, say=console.print_notice) as engine,
+        console.show_progress(quiet=options["quiet"]) as progress,
     ):
         found = run_batch(
-            listed, folder, place, engine=engine, say=console.say, progress=progress, remeasure=options["remeasure"]
+            listed,
+            folder,
+            place,
+            engine=engine,
+            say=console.print_notice,
+            progress=progress,
+            remeasure=options["remeasure"],
         )
     if options["as_json"]:
         console.print_json(found.rows)
@@ -68,9 +74,9 @@ def _show_batch(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
         ]
         for r in rows
     ]
-    console.table("", ["job", "best", "median ms", "times as fast as best single", "failed"], shown)
+    console.print_table("", ["job", "best", "median ms", "times as fast as best single", "failed"], shown)
     written = "batch.html, table.csv, table.jsonl, intervals-*.svg, and a run directory per job"
-    console.show(f"Written to {folder}: {written}")
+    console.print_result(f"Written to {folder}: {written}")
 
 
 def _gain_text(row: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ def devices(as_json: bool, debug: bool) -> None:
     from runtime.machines import devices as machine
     from runtime.machines.cpu_topology import cpu_topology
 
-    plugins, cores = machine.discover(), cpu_topology()
+    plugins, cores = machine.discover_plugins(), cpu_topology()
     chosen = machine.default_devices(plugins, cores)
     if as_json:
         listed = [
@@ -48,10 +48,10 @@ def devices(as_json: bool, debug: bool) -> None:
     rows = [
         [p.name, p.full_name, p.driver, bytes_text(p.memory_bytes), ", ".join(p.precisions)] for p in plugins.values()
     ]
-    console.table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
-    console.show(f"Processors: {cores.words()}.")
+    console.print_table("Devices", ["name", "full name", "driver", "memory", "precisions"], rows)
+    console.print_result(f"Processors: {cores.words()}.")
     properties = [[d.name, d.plugin, ", ".join(f"{k}={v}" for k, v in d.properties.items())] for d in chosen]
-    console.table("Devices that tune uses by default", ["name", "plug-in", "properties"], properties)
+    console.print_table("Devices that tune uses by default", ["name", "plug-in", "properties"], properties)
 
 
 @click.command()
@@ -65,7 +65,7 @@ def schema(kind: str | None, debug: bool) -> None:
         console.print_json(schema_of(kind))
         return
     for name in sorted(TYPES):
-        console.show(name)
+        console.print_result(name)
 
 
 @click.group()
@@ -87,9 +87,9 @@ def zoo_list(as_json: bool, debug: bool) -> None:
         return
     titles = {"models": "models, for tune and search", "graphs": "graphs, for search: zoo:NAME?option=value"}
     for kind, title in titles.items():
-        console.show(f"{title}\n")
+        console.print_result(f"{title}\n")
         width = max(len(name) for name in known[kind])
-        console.show("".join(f"  {name:<{width}}  {text}\n" for name, text in known[kind].items()))
+        console.print_result("".join(f"  {name:<{width}}  {text}\n" for name, text in known[kind].items()))
 
 
 @zoo.command("export")
@@ -102,7 +102,7 @@ def zoo_export(name: str, out: Path, seed: int, debug: bool) -> None:
     from runtime import zoo as models
 
     models.export(name, out, seed=seed)
-    console.show(f"Written to {out} and {out.with_suffix('.bin')}")
+    console.print_result(f"Written to {out} and {out.with_suffix('.bin')}")
 
 
 @click.command("list")
@@ -113,15 +113,15 @@ def list_(stage: str | None, as_json: bool, debug: bool) -> None:
     """List the implementations of STAGE, or of every stage."""
     from pipeline.settings import registry
 
-    names = {s: sorted(registry.table(s)) for s in ([stage] if stage else registry.STAGES)}
+    names = {s: sorted(registry.implementation_table(s)) for s in ([stage] if stage else registry.STAGES)}
     if as_json:
         console.print_json(names)
         return
     for name, implementations in names.items():
-        console.show(
+        console.print_result(
             textwrap.fill(", ".join(implementations), 100, initial_indent=f"{name:<9}", subsequent_indent=" " * 9)
         )
-    console.say("`placewright explain STAGE.NAME` says what one does, and its parameters.")
+    console.print_notice("`placewright explain STAGE.NAME` says what one does, and its parameters.")
 
 
 @click.command()
@@ -141,25 +141,25 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
 
     stage, _, name = what.partition(".")
     if not name and stage not in SECTIONS:
-        having = [s for s in registry.STAGES if what in registry.table(s)]
+        having = [s for s in registry.STAGES if what in registry.implementation_table(s)]
         if len(having) > 1:
-            every = {f"{s}.{what}": registry.implementation(s, what).__doc__ or "" for s in having}
+            every = {f"{s}.{what}": registry.load_implementation(s, what).__doc__ or "" for s in having}
             if as_json:
                 console.print_json([{"name": n, "text": text} for n, text in every.items()])
                 return
             for n, text in every.items():
-                console.show(f"{n}: {text.strip().partition(chr(10))[0]}")
+                console.print_result(f"{n}: {text.strip().partition(chr(10))[0]}")
             return
         if having:
             stage, name, what = having[0], what, f"{having[0]}.{what}"
     if name:
-        cls = registry.implementation(stage, name)
-        parameters = registry.parameters(cls)
+        cls = registry.load_implementation(stage, name)
+        parameters = registry.parameters_of(cls)
     elif stage in SECTIONS:
         cls = SECTIONS[stage]
-        parameters = registry.parameters(cls)
+        parameters = registry.parameters_of(cls)
     else:
-        tables = {s: registry.table(s) for s in registry.STAGES}
+        tables = {s: registry.implementation_table(s) for s in registry.STAGES}
         names = [*SECTIONS, *(n for table in tables.values() for n in table)]
         names += [f"{s}.{n}" for s, table in tables.items() for n in table]
         raise UnknownNameError("part", what, names, "`placewright list STAGE`")
@@ -176,22 +176,22 @@ def explain(what: str, as_json: bool, debug: bool) -> None:
     if as_json:
         console.print_json({"name": what, "text": cls.__doc__, "parameters": rows})
         return
-    console.show(f"{what}: {(cls.__doc__ or '').strip()}\n")
+    console.print_result(f"{what}: {(cls.__doc__ or '').strip()}\n")
     for row in rows:
-        console.show(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
+        console.print_result(f"  {row['key']} = {json.dumps(row['default'])}\n      {row['help']}")
 
 
-def _echo(document: Mapping[str, Any], indent: str = "") -> None:
+def _print_nested(document: Mapping[str, Any], indent: str = "") -> None:
     """Write a nested mapping as indented lines."""
     for key, value in document.items():
         if isinstance(value, Mapping):
-            console.show(f"{indent}{key}:")
-            _echo(value, indent + "  ")
+            console.print_result(f"{indent}{key}:")
+            _print_nested(value, indent + "  ")
         else:
-            console.show(f"{indent}{key}: {_word(value)}")
+            console.print_result(f"{indent}{key}: {_format_value(value)}")
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Return a value as people write it."""
     return ("no", "yes")[value] if isinstance(value, bool) else str(value)
 
@@ -218,20 +218,20 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
 
     Checks packages, devices, the store, settings of the machine, and OpenVINO's telemetry.
     """
-    from pipeline.result.result import versions
+    from pipeline.result.result import read_versions
     from pipeline.system.process import cpu_count
     from pipeline.system.processors import usable_processors
     from runtime.machines import devices as machine
 
     opt_out = Path.home() / "intel" / "openvino_telemetry"
     said = opt_out.read_text(encoding="utf-8").strip() if opt_out.is_file() else ""
-    facts = machine.hardware()
+    facts = machine.hardware_facts()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     report = {
         "python": sys.version.split()[0],
-        "versions": versions(),
+        "versions": read_versions(),
         "hardware": facts,
-        "fingerprint": machine.fingerprint(facts),
+        "fingerprint": machine.hardware_fingerprint(facts),
         "processors": _processors_text(usable_processors()),
         "store": str(open_store(store).root),
         "load": load,
@@ -243,6 +243,6 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     if as_json:
         console.print_json(report)
         return
-    _echo(report)
+    _print_nested(report)
     if load > 0.5 * cpu_count():
-        console.say("warning: other processes use this machine; measurements will be noisy")
+        console.print_notice("warning: other processes use this machine; measurements will be noisy")

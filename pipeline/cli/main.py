@@ -85,7 +85,7 @@ def cli() -> None:
     """  # noqa: D301  click wants the real backspace character
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, stream=sys.stderr)
@@ -95,20 +95,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit:
         return 0  # so click ends when whoever read our output has gone
     except PlacewrightError as error:
-        return _report(error.cause, error.remedy, error.exit_code, debug=debug)
+        return _report_error(error.cause, error.remedy, error.exit_code, debug=debug)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "placewright"
-        return _report(error.format_message(), f"See `{command} --help`.", error.exit_code, debug=debug)
+        return _report_error(error.format_message(), f"See `{command} --help`.", error.exit_code, debug=debug)
     except click.ClickException as error:
-        return _report(error.format_message(), "", error.exit_code, debug=debug)
+        return _report_error(error.format_message(), "", error.exit_code, debug=debug)
     except (KeyboardInterrupt, click.Abort):
         words = sys.argv[1:] if arguments is None else arguments
-        return _report("Interrupted.", _after_interrupt(words), INTERRUPTED, debug=debug)
+        return _report_error("Interrupted.", _after_interrupt(words), INTERRUPTED, debug=debug)
     except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours, said as such
-        return _report(
+        return _report_error(
             f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
         )
     return code if isinstance(code, int) else 0
@@ -122,7 +122,7 @@ def _after_interrupt(words: Sequence[str]) -> str:
     return "Run the same command again: it resumes where it stopped."
 
 
-def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:
+def _report_error(cause: str, remedy: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     click.echo(f"error: {' '.join(cause.split())}", err=True)
@@ -133,4 +133,4 @@ def _report(cause: str, remedy: str, code: int, *, debug: bool) -> int:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run())
+    sys.exit(run_command_line())

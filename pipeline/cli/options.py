@@ -179,7 +179,7 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def shared(command: Command) -> Command:
+def stage_options(command: Command) -> Command:
     """Add the options that all stage commands have."""
     for option in reversed(
         (
@@ -246,7 +246,7 @@ def settings_from(choices: Choices, base: Any) -> Any:
 
     result = base
     if choices.config is not None:
-        result = result.updated(config.flatten(config.read_toml(choices.config)), str(choices.config))
+        result = result.updated(config.flatten_settings(config.read_toml(choices.config)), str(choices.config))
     result = result.updated(config.from_environment(os.environ), "the environment")
     result = result.updated(dict(config.parse_assignment(a) for a in choices.assignments), "--set")
     given: dict[str, Any] = {"devices": choices.devices, "budget": choices.budget, "seed": choices.seed}

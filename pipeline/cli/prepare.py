@@ -19,7 +19,7 @@ def prepare(*, quiet: bool, debug: bool) -> None:
     from pipeline.placing.prepare import prepare as compile_all
     from pipeline.shared.compiled import cache_root
 
-    with console.progress(quiet=quiet) as progress:
+    with console.show_progress(quiet=quiet) as progress:
         seconds = compile_all(say=progress)
     if not quiet:
-        console.show(f"Compiled in {seconds:.0f} s; kernels are cached in {cache_root()}")
+        console.print_result(f"Compiled in {seconds:.0f} s; kernels are cached in {cache_root()}")

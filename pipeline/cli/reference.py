@@ -19,26 +19,26 @@ Shell completion is one line, for bash in `~/.bashrc` (zsh and fish: the same wi
 """
 
 
-def page() -> str:
+def commands_page() -> str:
     """Return the whole page."""
-    return HEAD + "".join(f"\n## {title}\n\n```text\n{text.rstrip()}\n```\n" for title, text in sections())
+    return HEAD + "".join(f"\n## {title}\n\n```text\n{text.rstrip()}\n```\n" for title, text in help_sections())
 
 
-def sections() -> Iterator[tuple[str, str]]:
+def help_sections() -> Iterator[tuple[str, str]]:
     """Yield (name, help) of every command, and of those below it."""
     top = click.Context(cli, info_name="placewright", terminal_width=WIDTH, max_content_width=WIDTH)
     group = LazyGroup("placewright")
     for name in COMMANDS:
         command = group.get_command(top, name)
         if command is not None:
-            yield from _of(command, click.Context(command, parent=top, info_name=name))
+            yield from _sections_of(command, click.Context(command, parent=top, info_name=name))
 
 
-def _of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+def _sections_of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     yield context.command_path.removeprefix("placewright "), command.get_help(context)
     for name, below in getattr(command, "commands", {}).items():
-        yield from _of(below, click.Context(below, parent=context, info_name=name))
+        yield from _sections_of(below, click.Context(below, parent=context, info_name=name))
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(commands_page(), end="")

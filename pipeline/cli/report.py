@@ -45,25 +45,25 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
         from pipeline.report.measured import measure_timeline
 
         measure_timeline(runs[0])
-    written = _page(runs, out, quiet=options["quiet"])
+    written = _write_page(runs, out, quiet=options["quiet"])
     exports = {name: options[name] for name in ("table", "overlay", "trace")}
     if mlflow is not None or any(exports.values()):
         if len(runs) != 1 or not (runs[0] / "result.json").is_file():
             raise UsageError("Only one finished run can be exported.", "Name one run directory.")
-        written += _exports(runs[0], **exports)
+        written += _write_exports(runs[0], **exports)
     if mlflow is not None:
         from pipeline.report.run import RunRecords
         from pipeline.report.tracking import log_run
 
         logged = f"Logged to {mlflow} as {log_run(RunRecords.load(runs[0]), mlflow)}"
-        (console.say if options["as_json"] else console.show)(logged)
+        (console.print_notice if options["as_json"] else console.print_result)(logged)
     if options["as_json"]:
         console.print_json({"files": [str(path) for path in written]})
         return
-    console.show(f"Written: {', '.join(map(str, written))}")
+    console.print_result(f"Written: {', '.join(map(str, written))}")
 
 
-def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path]:
+def _write_page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path]:
     """Write the page and return its path in a list."""
     if len(runs) == 2:
         from pipeline.report.side_by_side import write_side_by_side
@@ -82,12 +82,12 @@ def _page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path
         write_report(runs[0], path=path, again=True)
         return [path]
     path = out or runs[0] / INDEX
-    with console.progress(quiet=quiet) as progress:
+    with console.show_progress(quiet=quiet) as progress:
         write_index(runs[0], path, progress=progress)
     return [path]
 
 
-def _exports(run: Path, table: Path | None, overlay: Path | None, trace: Path | None) -> list[Path]:
+def _write_exports(run: Path, table: Path | None, overlay: Path | None, trace: Path | None) -> list[Path]:
     """Write a run for other tools and return the paths."""
     from pipeline.report import exports
     from pipeline.report.run import RunRecords

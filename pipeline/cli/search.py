@@ -125,7 +125,7 @@ def search(**options: Any) -> None:
     """
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve
-    from pipeline.progress.watch import watching
+    from pipeline.progress.watch import open_watcher
     from pipeline.settings.config import parse_budget, parse_share
 
     _check_page(options["report"])
@@ -141,34 +141,34 @@ def search(**options: Any) -> None:
     )
     if options["objective"] is not None:
         options["evaluator"] = OBJECTIVES[options["objective"]]
-    scenario = _scenario(options, ordered=options["mode"] == "order")
+    scenario = _scenario_from_options(options, ordered=options["mode"] == "order")
     if options["on"] is not None:
         document = _search_on(scenario, effort, options)
-        _report(scenario, document, options["report"])
-        _show(document, _of_search(document), options, placed=document)
-        _warn(document)
+        _write_report(scenario, document, options["report"])
+        _print_answer(document, _of_search(document), options, placed=document)
+        _print_warnings(document)
         return
     with (
-        watching(options["curve"], options["tensorboard"]) as watch,
-        console.progress(quiet=options["quiet"]) as progress,
+        open_watcher(options["curve"], options["tensorboard"]) as watch,
+        console.show_progress(quiet=options["quiet"]) as progress,
     ):
         curve = Curve()
 
-        def told(placer: str, made: Progress) -> None:
+        def watch_and_collect(placer: str, made: Progress) -> None:
             curve(placer, made)
             watch(placer, made)
 
         files = {"trace": options["trace"], "official": options["official_out"]}
-        document = offline.search(scenario, effort, **files, progress=progress, watch=told)
-    _report(scenario, document, options["report"], curve.rows)
-    _show(document, _of_search(document), options, placed=document)
-    _warn(document)
+        document = offline.search(scenario, effort, **files, progress=progress, watch=watch_and_collect)
+    _write_report(scenario, document, options["report"], curve.rows)
+    _print_answer(document, _of_search(document), options, placed=document)
+    _print_warnings(document)
 
 
-def _warn(document: SearchDocument) -> None:
+def _print_warnings(document: SearchDocument) -> None:
     """Say what the placer has to say of itself, as why a single device is the answer."""
     for note in document["notes"]:
-        console.say(f"warning: {note}")
+        console.print_notice(f"warning: {note}")
 
 
 def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -> SearchDocument:
@@ -184,10 +184,10 @@ def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -
     alone = [f"--{name.replace('_', '-')}" for name in OF_ONE_SEARCH if options[name] is not None]
     if alone:
         raise UsageError(f"--on and {', '.join(alone)} exclude each other.", "Remove one of them.")
-    say = (lambda text: None) if options["quiet"] else console.say
+    say = (lambda text: None) if options["quiet"] else console.print_notice
     with (
         engine_for(options["on"], SEARCHER, open_store(options["store"]), workers=None, say=say) as engine,
-        console.progress(quiet=options["quiet"]) as progress,
+        console.show_progress(quiet=options["quiet"]) as progress,
     ):
         return search_on(engine, scenario, effort, effort.placer.split(","), progress=progress)
 
@@ -207,11 +207,11 @@ def simulate(**options: Any) -> None:
     given = [options[name] for name in ("placement", "official") if options[name] is not None]
     if len(given) != 1:
         raise UsageError("Not exactly one placement is given.", "Pass exactly one of --placement, --official.")
-    official, scenario = options["official"] is not None, _scenario(options)
-    with console.progress(quiet=options["quiet"]) as progress:
+    official, scenario = options["official"] is not None, _scenario_from_options(options)
+    with console.show_progress(quiet=options["quiet"]) as progress:
         document = offline.simulate(scenario, given[0], official=official, trace=options["trace"], progress=progress)
-    _report(scenario, document, options["report"])
-    _show(document, _of_simulation(document), options, placed=document)
+    _write_report(scenario, document, options["report"])
+    _print_answer(document, _of_simulation(document), options, placed=document)
 
 
 @click.command()
@@ -222,12 +222,12 @@ def bound(**options: Any) -> None:
     """Compute a lower bound of all placements of GRAPH."""
     from pipeline.offline import search as offline
 
-    scenario = _scenario(options)
-    with console.progress(quiet=options["quiet"]) as progress:
+    scenario = _scenario_from_options(options)
+    with console.show_progress(quiet=options["quiet"]) as progress:
         document = offline.bound(
             scenario, write_costs=options["write_costs"], write_graph=options["write_official"], progress=progress
         )
-    _show(document, _of_bound(document), options)
+    _print_answer(document, _of_bound(document), options)
 
 
 def _check_page(path: Path | None) -> None:
@@ -242,7 +242,7 @@ def _check_page(path: Path | None) -> None:
         check_writable(path)
 
 
-def _report(
+def _write_report(
     scenario: Scenario, document: SearchDocument | SimulateRecord, path: Path | None, curve: Sequence[Row] = ()
 ) -> None:
     """Write the page of an answer, if one is asked for."""
@@ -253,7 +253,7 @@ def _report(
         write_search_page(scenario, document, path, command=command, curve=curve)
 
 
-def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
+def _scenario_from_options(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
     from pipeline.offline.scenario import Scenario
     from pipeline.settings.config import parse_assignment
 
@@ -273,7 +273,7 @@ def _scenario(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
     )
 
 
-def _show(
+def _print_answer(
     document: ScenarioRecord,
     lines: Iterable[str],
     options: Mapping[str, Any],
@@ -283,16 +283,16 @@ def _show(
     if options["as_json"]:
         console.print_json(document)
         return
-    for line in [_asked(document), *lines]:
-        console.show(line)
+    for line in [_describe_question(document), *lines]:
+        console.print_result(line)
     if placed is not None:
         _device_table(placed)
     for name in WRITTEN:
         if options.get(name) is not None and options[name].exists():
-            console.show(f"Written to {options[name]}")
+            console.print_result(f"Written to {options[name]}")
 
 
-def _asked(document: ScenarioRecord) -> str:
+def _describe_question(document: ScenarioRecord) -> str:
     rules = f"{document['evaluator']} {document['level'] or ''}".strip()
     memory = "" if document["memory"] else ", memory limits ignored"
     origins = ", ".join(sorted(set(document["costs"].values())))
@@ -309,12 +309,12 @@ def _of_search(document: SearchDocument) -> list[str]:
         standing = f"proven optimal ({bound_text(document['bound_by'])})"
     elif bound_s > 0:
         gap = gap_text(document["gap"])
-        standing = f"lower bound {_ms(bound_s)} ({bound_text(document['bound_by'])}); gap at most {gap}"
+        standing = f"lower bound {_ms_text(bound_s)} ({bound_text(document['bound_by'])}); gap at most {gap}"
     return [
-        f"{_ms(value_s)}, found by {document['found_by']}; {standing}",
+        f"{_ms_text(value_s)}, found by {document['found_by']}; {standing}",
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
         *_of_stages(document["replicated"]),
-        *_orders(document, document["planned_s"]),
+        *_format_orders(document, document["planned_s"]),
     ]
 
 
@@ -322,14 +322,16 @@ def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
     if stages is None:
         return []
     longest_s = max(stage["load_s"] for stage in stages)
-    rows = [f"{len(stage['operations'])} on {'+'.join(stage['devices'])}, {_ms(stage['load_s'])}" for stage in stages]
-    return [f"with replicas {_ms(longest_s)}: {'; '.join(rows)}"]
+    rows = [
+        f"{len(stage['operations'])} on {'+'.join(stage['devices'])}, {_ms_text(stage['load_s'])}" for stage in stages
+    ]
+    return [f"with replicas {_ms_text(longest_s)}: {'; '.join(rows)}"]
 
 
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
     fits = "" if over == 0 else f"; infeasible: {bytes_text(over)} over the memory limits"
-    lines = [f"{_ms(document['value_s'])}{fits}", *_orders(document, None)]
+    lines = [f"{_ms_text(document['value_s'])}{fits}", *_format_orders(document, None)]
     if document["official"] is not None:
         lines.append("; ".join(document["official"]["faults"]) or "the official result is confirmed")
     return lines
@@ -338,14 +340,14 @@ def _of_simulation(document: SimulateRecord) -> list[str]:
 def _of_bound(document: BoundRecord) -> list[str]:
     if document["lower_bound_s"] <= 0:
         return ["no lower bound found"]
-    return [f"lower bound {_ms(document['lower_bound_s'])} ({bound_text(document['bound_by'])})"]
+    return [f"lower bound {_ms_text(document['lower_bound_s'])} ({bound_text(document['bound_by'])})"]
 
 
-def _orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
+def _format_orders(figures: FiguresRecord, planned_s: float | None) -> list[str]:
     if figures["priority_s"] is None:
         return []
-    orders = f"with priorities {_ms(figures['priority_s'])}, first come first served {_ms(figures['fifo_s'])}"
-    return [orders if planned_s is None else f"{orders}, planned {_ms(planned_s)}"]
+    orders = f"with priorities {_ms_text(figures['priority_s'])}, first come first served {_ms_text(figures['fifo_s'])}"
+    return [orders if planned_s is None else f"{orders}, planned {_ms_text(planned_s)}"]
 
 
 def _device_table(document: SearchDocument | SimulateRecord) -> None:
@@ -355,9 +357,9 @@ def _device_table(document: SearchDocument | SimulateRecord) -> None:
         [name, f"{busy_s * 1e3:.4g}", share_text(busy_s / whole_s), bytes_text(peak[name])]
         for name, busy_s in document["busy_s"].items()
     ]
-    console.table("", ["device", "busy ms", "utilization", "peak memory"], rows)
-    console.show(f"{bytes_text(document['cut_bytes'])} sent between devices")
+    console.print_table("", ["device", "busy ms", "utilization", "peak memory"], rows)
+    console.print_result(f"{bytes_text(document['cut_bytes'])} sent between devices")
 
 
-def _ms(seconds: float) -> str:
+def _ms_text(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms"

@@ -63,9 +63,9 @@ def split(model: str, placement: Path, out: Path, as_json: bool, debug: bool, **
     rows = [
         [s.id, s.device, f"{len(s.operations)}", f"{len(s.inputs)}", f"{len(s.outputs)}"] for s in manifest.segments
     ]
-    console.table("", ["segment", "device", "operations", "takes", "gives"], rows)
+    console.print_table("", ["segment", "device", "operations", "takes", "gives"], rows)
     if manifest.moved:
-        console.show(
+        console.print_result(
             f"{len(manifest.moved)} operation(s) moved to the device of their neighbours: {manifest.moved[0]} ..."
         )
-    console.show(f"Written to {out}: {len(manifest.segments)} segments")
+    console.print_result(f"Written to {out}: {len(manifest.segments)} segments")

@@ -19,7 +19,7 @@ from pipeline.cli.options import (
     remeasure_option,
     reward_option,
     settings_from,
-    shared,
+    stage_options,
     tensorboard_option,
 )
 from pipeline.core.errors import UsageError
@@ -44,7 +44,7 @@ run_option = click.option(
 @tensorboard_option
 @objective_options
 @remeasure_option
-@shared
+@stage_options
 def tune(
     model: str, folder: Path | None, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any
 ) -> None:
@@ -59,38 +59,40 @@ def tune(
     placewright tune model.onnx                                     the lowest latency
     placewright tune model.onnx --objective throughput --p99 50ms   the most inferences per second within 50 ms
     """  # noqa: D301  click wants the real backspace character
-    extra = _rewarded(reward) | objective_settings(options)
+    extra = _reward_settings(reward) | objective_settings(options)
     choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="measure", extra=extra, tensorboard=tensorboard, remeasure=remeasure)
+    _advance_and_print(
+        model, folder, choices, upto="measure", extra=extra, tensorboard=tensorboard, remeasure=remeasure
+    )
 
 
-def _rewarded(reward: str | None) -> dict[str, Any]:
+def _reward_settings(reward: str | None) -> dict[str, Any]:
     return {} if reward is None else {"place.reward": reward}
 
 
 @click.command()
 @model_argument
 @run_option
-@shared
+@stage_options
 @click.option("--raw", is_flag=True, help="Keep weights as separate operations.")
 def coarsen(model: str, folder: Path | None, raw: bool, **options: Any) -> None:
     """Read MODEL and merge operations that belong together."""
     choices = Choices.taken(options)
-    _advance(model, folder, choices, upto="coarsen", extra={"coarsen.raw": True} if raw else {})
+    _advance_and_print(model, folder, choices, upto="coarsen", extra={"coarsen.raw": True} if raw else {})
 
 
-def _stage(name: str, text: str) -> click.Command:
+def _stage_command(name: str, text: str) -> click.Command:
     @click.command(name, help=text)
     @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
-    @shared
+    @stage_options
     def command(folder: Path, **options: Any) -> None:
-        _advance(None, folder, Choices.taken(options), upto=name)
+        _advance_and_print(None, folder, Choices.taken(options), upto=name)
 
     return command
 
 
-embed = _stage("embed", "Compute features and embeddings of the coarse operations.")
-group = _stage("group", "Merge coarse operations into groups that are placed as one.")
+embed = _stage_command("embed", "Compute features and embeddings of the coarse operations.")
+group = _stage_command("group", "Merge coarse operations into groups that are placed as one.")
 
 
 @click.command()
@@ -98,28 +100,36 @@ group = _stage("group", "Merge coarse operations into groups that are placed as 
 @reward_option
 @tensorboard_option
 @remeasure_option
-@shared
+@stage_options
 def place(folder: Path, reward: str | None, tensorboard: Path | None, remeasure: bool, **options: Any) -> None:
     """Search for placements of the groups."""
     choices = Choices.taken(options)
-    _advance(None, folder, choices, upto="place", extra=_rewarded(reward), tensorboard=tensorboard, remeasure=remeasure)
+    _advance_and_print(
+        None,
+        folder,
+        choices,
+        upto="place",
+        extra=_reward_settings(reward),
+        tensorboard=tensorboard,
+        remeasure=remeasure,
+    )
 
 
 @click.command()
 @click.option("--run", "folder", type=click.Path(path_type=Path), required=True, help="Run directory.")
 @objective_options
 @remeasure_option
-@shared
+@stage_options
 def measure(folder: Path, remeasure: bool, **options: Any) -> None:
     """Measure candidates and baselines, and write the result.
 
     Candidates are placements and device properties; all are measured against one another.
     """
     extra = objective_settings(options)
-    _advance(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)
+    _advance_and_print(None, folder, Choices.taken(options), upto="measure", extra=extra, remeasure=remeasure)
 
 
-def _advance(
+def _advance_and_print(
     model: str | None,
     folder: Path | None,
     choices: Choices,
@@ -136,7 +146,7 @@ def _advance(
     if model is None:
         if folder is None:
             raise UsageError("No run directory is given.", "Give --run DIR.")
-        path, base = api.resume(folder)
+        path, base = api.resume_run(folder)
     else:
         base = Settings()
         folder = folder or api.default_run_directory(model)
@@ -149,12 +159,12 @@ def _advance(
         return
     path = path if model is None else api.model_path(model, store)
     if remeasure:
-        api.forget(path, settings, store, upto=upto)
-    with console.progress(quiet=choices.quiet) as progress:
-        advance = api.advance(path, settings, folder, store, upto=upto, progress=progress, tensorboard=tensorboard)
+        api.forget_measurements(path, settings, store, upto=upto)
+    with console.show_progress(quiet=choices.quiet) as progress:
+        advance = api.advance_run(path, settings, folder, store, upto=upto, progress=progress, tensorboard=tensorboard)
     if not choices.quiet:
         for outcome in advance.outcomes.values():
-            console.say(console.outcome_line(outcome))
+            console.print_notice(console.outcome_line(outcome))
     if advance.result is not None:
         if choices.as_json:
             from pipeline.result.words import disturbed_text
@@ -162,12 +172,12 @@ def _advance(
             console.print_json(advance.result.document)
             warning = disturbed_text(advance.result.record)
             if warning:
-                console.say(warning)
+                console.print_notice(warning)
         else:
             show_result(advance.result)
         return
     outcome = advance.outcomes[upto]
-    summary = _summary(upto, outcome.entry)
+    summary = _summarise_artifact(upto, outcome.entry)
     if choices.as_json:
         told = {"stage": upto, "key": outcome.task.key, "ran": outcome.ran, "why": outcome.why}
         console.print_json(told | summary)
@@ -180,12 +190,12 @@ def _show_dry_run(rows: Sequence[Forecast], choices: Choices) -> None:
         console.print_json(rows)
         return
     for row in rows:
-        console.show(
+        console.print_result(
             f"{row['stage']:<10} {'would run ' if row['would_run'] else 'not needed'}  {row['key'][:12]}  {row['why']}"
         )
 
 
-def _summary(stage: str, entry: Entry) -> dict[str, Any]:
+def _summarise_artifact(stage: str, entry: Entry) -> dict[str, Any]:
     """Return in a few figures what a stage's artifact holds."""
     from pipeline.shared import payload
 
@@ -205,26 +215,26 @@ def _summary(stage: str, entry: Entry) -> dict[str, Any]:
 
 
 def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
-    """Write what `_summary` returns as a person reads it."""
+    """Write what `_summarise_artifact` returns as a person reads it."""
     if stage == "coarsen":
         rows = [[r["name"], str(r["nodes"]), str(r["edges"])] for r in summary["nodes"]]
-        console.table("", ["after", "nodes", "edges"], rows)
+        console.print_table("", ["after", "nodes", "edges"], rows)
     elif stage == "embed":
         (nodes, features), (_, width) = summary["features"], summary["nodes"]
-        console.show(f"{nodes} nodes with {features} features and an embedding of width {width} each.")
+        console.print_result(f"{nodes} nodes with {features} features and an embedding of width {width} each.")
     elif stage == "group":
-        console.show(f"The nodes form {summary['groups']} groups.")
+        console.print_result(f"The nodes form {summary['groups']} groups.")
     else:
         from pipeline.result.words import search_text
 
-        console.table(
-            "", ["placement", "ms", "", "operations on", "found by"], list(map(_cells, summary["candidates"]))
+        console.print_table(
+            "", ["placement", "ms", "", "operations on", "found by"], list(map(_candidate_cells, summary["candidates"]))
         )
         for search in summary["searches"]:
-            console.show(search_text(search))
+            console.print_result(search_text(search))
 
 
-def _cells(candidate: Mapping[str, Any]) -> list[str]:
+def _candidate_cells(candidate: Mapping[str, Any]) -> list[str]:
     """Return the cells of a placement that a placer found."""
     from pipeline.result.words import failure_text
 
@@ -244,15 +254,15 @@ def show_result(result: Result) -> None:
     from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text
     from pipeline.result.words import (
         alone_text,
-        compared,
         failure_text,
+        format_milliseconds,
+        format_speedup,
         is_first_sight,
         is_untried,
-        milliseconds,
         pipelines_text,
+        reader_warnings,
         search_text,
         sizes_text,
-        warnings,
         winner_text,
     )
     from runtime.measuring.contest.claims import TWIN
@@ -270,20 +280,26 @@ def show_result(result: Result) -> None:
             continue
         rate = "" if c.rate is None or is_first_sight(c, record.contest) else f"{c.rate:.1f}"
         right = [c.precision, accuracy_cell(c)]
-        cells = [*milliseconds(c, record.contest), rate, compared(c, record.contest), *right, c.limit or c.about]
+        cells = [
+            *format_milliseconds(c, record.contest),
+            rate,
+            format_speedup(c, record.contest),
+            *right,
+            c.limit or c.about,
+        ]
         rows.append([mark + c.name, *cells])
     ratio = f"times as fast as {record.contest.control}" if record.contest else ""
     metric = record.contest.metric if record.contest else ""
     differs = f"{metric} falls by" if metric else "outputs differ by"
-    console.table(
+    console.print_table(
         "", ["candidate", "ms", "range over starts", "per second", ratio, "precision", differs, "description"], rows
     )
     rates = pipelines_text(record.searches, record.candidates)
-    told = (winner_text(record.candidates), rates, *warnings(record))
+    told = (winner_text(record.candidates), rates, *reader_warnings(record))
     told += (sizes_text(result.best), alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
     told += (checks_text(record.contest) if record.contest else "",)
     for line in (*map(search_text, record.searches), *told):
         if line:
-            console.show(line)
-    console.show(record.verdict)
-    console.show(f"Written to {result.path}: {', '.join(record.files.values())}")
+            console.print_result(line)
+    console.print_result(record.verdict)
+    console.print_result(f"Written to {result.path}: {', '.join(record.files.values())}")

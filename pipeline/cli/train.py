@@ -48,7 +48,7 @@ def train(**options: Any) -> None:
     policies around those weights, and keeps complementary ones.
     Use what it writes with --set place.neural_list.weights=DIR/neural_list.safetensors.
     """
-    from pipeline.offline.train import WEIGHTS, complement
+    from pipeline.offline.train import WEIGHTS, train_complement
     from pipeline.offline.train import train as run
     from policy.place.learned.neural_list.complementing import Complementing
     from policy.place.learned.neural_list.training import CrossEntropy
@@ -60,9 +60,11 @@ def train(**options: Any) -> None:
         generations=options["generations"], seed=options["seed"]
     )
     some = {"left_out": options["left_out"], "limit": options["limit"]}
-    with console.progress(quiet=options["quiet"]) as progress:
+    with console.show_progress(quiet=options["quiet"]) as progress:
         if members is None:
             run(out, course, after=after, **some, say=progress)
         else:
-            complement(out, Complementing(members=members, seed=options["seed"]), after=after, **some, say=progress)
-    console.show(f"Written to {out / WEIGHTS}")
+            train_complement(
+                out, Complementing(members=members, seed=options["seed"]), after=after, **some, say=progress
+            )
+    console.print_result(f"Written to {out / WEIGHTS}")

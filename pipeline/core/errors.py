@@ -43,11 +43,11 @@ class PlacewrightError(Exception):
 
 
 def error_document(error: PlacewrightError) -> dict[str, Any]:
-    """Return an error as JSON values, for another process; `told_error` makes it again."""
+    """Return an error as JSON values, for another process; `error_from_document` makes it again."""
     return {"cause": error.cause, "remedy": error.remedy, "exit_code": error.exit_code}
 
 
-def told_error(
+def error_from_document(
     document: Mapping[str, Any], kind: type[PlacewrightError] = PlacewrightError, *, where: str = ""
 ) -> PlacewrightError:
     """Return the error of another process, with the exit code that it has there; where: it came up, put before it.
@@ -70,7 +70,7 @@ class UnknownNameError(UsageError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
         plural = "Known" if " " in kind else f"{kind.capitalize().removesuffix('y')}{'ies' if kind[-1] == 'y' else 's'}"
-        super().__init__(f"Unknown {kind} {name!r}.", nearest(name, known, where, plural))
+        super().__init__(f"Unknown {kind} {name!r}.", suggest_name(name, known, where, plural))
 
 
 class MissingPackageError(UsageError, ImportError):
@@ -138,7 +138,7 @@ class ShadowedPackageError(PlacewrightError, ImportError):
     exit_code = 2
 
 
-def nearest(name: str, known: Iterable[str], where: str = "", plural: str = "Known") -> str:
+def suggest_name(name: str, known: Iterable[str], where: str = "", plural: str = "Known") -> str:
     """Return which of known names was meant, or what there is: all of few, the first of many and where the others are.
 
     >>> nearest("gready", ["greedy", "heft"]), nearest("x", ["greedy", "heft"])
@@ -154,6 +154,6 @@ def nearest(name: str, known: Iterable[str], where: str = "", plural: str = "Kno
     return f"{plural}: {', '.join(choices[:CHOICES])} {more}{f'; see {where}' if where else ''}."
 
 
-def listed(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
     """Return the first names for a message, and whether there are more."""
     return ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")

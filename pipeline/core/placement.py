@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, frozen, frozen_indices
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from pipeline.core.graph import Grouping
 
 
@@ -73,7 +73,7 @@ class Placement:
         unknown = sorted(set(document) - set(names))
         elsewhere = sorted({device for device in document.values() if device not in index})
         faults = [
-            f"{what}: {listed(wrong)}"
+            f"{what}: {list_some(wrong)}"
             for what, wrong in (
                 ("operations without a device", missing),
                 ("operations the model does not have", unknown),
@@ -106,7 +106,7 @@ class Placement:
         wrong = [name for name, value in numbers.items() if not _is_number(value)]
         if wrong:
             raise UsageError(
-                f"The priorities are not one number per operation: {listed(wrong)}.",
+                f"The priorities are not one number per operation: {list_some(wrong)}.",
                 "Remove `priority`, or give one per operation.",
             )
         return replace(placement, priority=np.array(list(numbers.values()), np.float64))

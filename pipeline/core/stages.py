@@ -196,7 +196,7 @@ def is_simulator(evaluator: Evaluator) -> TypeGuard[Simulator]:
     return isinstance(evaluator, Simulates)
 
 
-def tells_starts(simulator: Simulator) -> TypeGuard[SimulatesStarts]:
+def simulates_starts(simulator: Simulator) -> TypeGuard[SimulatesStarts]:
     """Return whether a simulator tells when work begins along with what it costs."""
     return isinstance(simulator, SimulatesStarts)
 

@@ -65,10 +65,10 @@ def edges_of(producer: Int64, consumer: Int64, port: Int64, size: Int64) -> tupl
     """
     order = np.lexsort((port, consumer, producer))
     row = np.stack([producer[order], consumer[order], port[order]]).astype(np.int64)
-    begins = _changes(row)
+    begins = _column_changes(row)
     size = np.maximum.reduceat(size[order], np.flatnonzero(begins)) if begins.size else _NONE
     row = row[:, begins]
-    begins = _changes(row[:2])
+    begins = _column_changes(row[:2])
     edge = np.cumsum(begins) - 1
     edge_bytes = np.add.reduceat(size, np.flatnonzero(begins)) if begins.size else _NONE
     output = row[0] * (row[2].max(initial=0) + 1) + row[2]
@@ -76,7 +76,7 @@ def edges_of(producer: Int64, consumer: Int64, port: Int64, size: Int64) -> tupl
     return row[:2, begins].astype(np.int32), edge_bytes, reads
 
 
-def _changes(row: Int64) -> Bool:
+def _column_changes(row: Int64) -> Bool:
     """Return bool [f], whether each column of int64 [..., f] is the first or differs from the one before."""
     begins: Bool = np.r_[True, np.any(np.diff(row, axis=1) != 0, axis=0)]
     return begins[: row.shape[1]]

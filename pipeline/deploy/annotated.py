@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.deploy.rendering import rendered
+from pipeline.deploy.rendering import render_template
 from pipeline.result.deployment import EVERYTHING, Deployment
 from pipeline.result.directory import RunDirectory
 from pipeline.result.onnx_copy import write_onnx
@@ -45,11 +45,11 @@ def onnx_session(deployment: Deployment, out: Path) -> list[Path]:
             f"{deployment.path} runs a rewritten model, and ONNX Runtime would run the file it was made from.",
             f"Use the target {EVERYTHING}.",
         )
-    source = _source(deployment)
-    designators = _designators(deployment)
-    onnx = _onnx()
+    source = _source_file(deployment)
+    designators = _device_designators(deployment)
+    onnx = _import_onnx()
     model = onnx.load(source, load_external_data=False)
-    _annotate(model.graph, _devices(deployment, model.graph))
+    _annotate_nodes(model.graph, _node_devices(deployment, model.graph))
     if INITIALISED_IR <= model.ir_version < ANNOTATED_IR:
         model.ir_version = ANNOTATED_IR
     threads = {str(d.properties[THREADS]) for d in deployment.record.devices.values() if THREADS in d.properties}
@@ -93,11 +93,11 @@ def _value(text: str) -> int | str:
 def _with_program(out: Path, session: Mapping[str, Any]) -> list[Path]:
     """Write the options of a session, and the program that reads them; return their paths."""
     write_json(out / OUT_SESSION, session)
-    write_text(out / OUT_PROGRAM, rendered("run_onnx.py.j2"))
+    write_text(out / OUT_PROGRAM, render_template("run_onnx.py.j2"))
     return [out / OUT_PROGRAM, out / OUT_SESSION]
 
 
-def _onnx() -> Any:
+def _import_onnx() -> Any:
     try:
         import onnx
     except ImportError as error:
@@ -105,7 +105,7 @@ def _onnx() -> Any:
     return onnx
 
 
-def _source(deployment: Deployment) -> Path:
+def _source_file(deployment: Deployment) -> Path:
     """Return the ONNX file that a run was made of."""
     from coarsen.reading.model.files import model_sha256
 
@@ -125,7 +125,7 @@ def _source(deployment: Deployment) -> Path:
     return path
 
 
-def _designators(deployment: Deployment) -> dict[str, str]:
+def _device_designators(deployment: Deployment) -> dict[str, str]:
     """Return {device of the run: ONNX Runtime's word for it}."""
     if not deployment.record.placement:
         raise UsageError(
@@ -151,11 +151,11 @@ def _designators(deployment: Deployment) -> dict[str, str]:
     return known
 
 
-def _devices(deployment: Deployment, graph: Any) -> list[str]:
+def _node_devices(deployment: Deployment, graph: Any) -> list[str]:
     """Return the device of every node of a graph, in its order, "" where nothing tells."""
-    from runtime.measuring.outputs.tensor_names import producers
+    from runtime.measuring.outputs.tensor_names import producers_of_tensors
 
-    placement, gives = deployment.record.placement, producers(deployment.model)
+    placement, gives = deployment.record.placement, producers_of_tensors(deployment.model)
     devices = ["" for _ in graph.node]
     of_tensor: dict[str, str] = {}  # tensor -> the device of its producer
     for i, node in enumerate(graph.node):
@@ -167,20 +167,20 @@ def _devices(deployment: Deployment, graph: Any) -> list[str]:
         node = graph.node[i]
         devices[i] = devices[i] or next((wanted[t] for t in node.output if wanted.get(t)), "")
         if devices[i]:
-            wanted |= dict.fromkeys(_reads(node), devices[i])
+            wanted |= dict.fromkeys(_tensors_read(node), devices[i])
     for i, node in enumerate(graph.node):
-        devices[i] = devices[i] or next((of_tensor[t] for t in _reads(node) if of_tensor.get(t)), "")
+        devices[i] = devices[i] or next((of_tensor[t] for t in _tensors_read(node) if of_tensor.get(t)), "")
         of_tensor |= dict.fromkeys(node.output, devices[i])
     return devices
 
 
-def _reads(node: Any) -> list[str]:
+def _tensors_read(node: Any) -> list[str]:
     """Return the tensors that a node reads, those that its bodies take from outside among them."""
-    inner = [tensor for body in _bodies(node) for part in body.node for tensor in _reads(part)]
+    inner = [tensor for body in _body_graphs(node) for part in body.node for tensor in _tensors_read(part)]
     return [tensor for tensor in (*node.input, *inner) if tensor]  # an input that is left out has the name ""
 
 
-def _bodies(node: Any) -> Iterator[Any]:
+def _body_graphs(node: Any) -> Iterator[Any]:
     """Yield the graphs inside a node: an If's branches, a Loop's or a Scan's body."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -188,7 +188,7 @@ def _bodies(node: Any) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _annotate(graph: Any, devices: list[str]) -> None:
+def _annotate_nodes(graph: Any, devices: list[str]) -> None:
     """Write the device of every node into it, and into the nodes of its bodies; an earlier annotation goes."""
     for node, device in zip(graph.node, devices, strict=True):
         others = [prop for prop in node.metadata_props if prop.key != ANNOTATION]
@@ -196,5 +196,5 @@ def _annotate(graph: Any, devices: list[str]) -> None:
         node.metadata_props.extend(others)
         if device:
             node.metadata_props.add(key=ANNOTATION, value=device)
-        for body in _bodies(node):
-            _annotate(body, [device] * len(body.node))
+        for body in _body_graphs(node):
+            _annotate_nodes(body, [device] * len(body.node))

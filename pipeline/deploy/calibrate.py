@@ -24,10 +24,10 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.stages.choices import measurer_of
-from pipeline.stages.execution import execute
+from pipeline.stages.execution import execute_tasks
 from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
-from pipeline.stages.plan import plan
-from pipeline.store.store import Store, digest, leaving_nothing, write_json, write_text
+from pipeline.stages.plan import plan_tasks
+from pipeline.store.store import Store, json_digest, leaving_nothing, write_json, write_text
 from pipeline.store.task import Outcome, Progress
 from pipeline.system.machine_lock import measuring_alone
 
@@ -86,18 +86,18 @@ def calibrate(
 
     sampling = sampling or Sampling()
     with leaving_nothing(out):
-        _make(out)
+        _make_folder(out)
         machine = look_at_machine(settings.devices)
-        subject, slowdown, context = _subject(model, settings, machine, store, progress)
+        subject, slowdown, context = _profiled_subject(model, settings, machine, store, progress)
     concurrent = settings.measure.runtime == "dataflow"
     name, params = measurer_of(settings, "dataflow" if concurrent else settings.measure.use)
-    measurer: Measurer = registry.build("measure", name, params)
+    measurer: Measurer = registry.build_implementation("measure", name, params)
     evaluator = measurer.bind(subject)
-    depends_on = digest([context, machine.fingerprint, name, evaluator.fingerprint])
+    depends_on = json_digest([context, machine.fingerprint, name, evaluator.fingerprint])
     journal = Journal.of(out / JOURNAL, depends_on, evaluator)
     refit = partial(fit, subject, launches=False, slowdown=slowdown if concurrent else None)
     with measuring_alone(progress) if measurer.real else contextlib.nullcontext():
-        fitted, held = _measure(subject, journal, sampling, settings.seed, progress, refit)
+        fitted, held = _measure_placements(subject, journal, sampling, settings.seed, progress, refit)
     calibration = refit(fitted)
     document: CalibrationRecord = {
         "schema": SCHEMA,
@@ -105,30 +105,30 @@ def calibrate(
         "devices": list(subject.topology.names),
         "runtime": name,
         "seed": settings.seed,
-        **_summary(calibration, subject, fitted, held, slowdown if concurrent else np.ones(subject.topology.p)),
+        **_summarise_fit(calibration, subject, fitted, held, slowdown if concurrent else np.ones(subject.topology.p)),
     }
     _write_tables(calibration, out)
     write_json(out / "calibration.json", document)
     return document
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder} cannot be made: {error.strerror}.", "Choose another folder for --out.") from error
 
 
-def _subject(
+def _profiled_subject(
     model: Path, settings: Settings, machine: HostMachine, store: Store, progress: Progress
 ) -> tuple[Subject, Float64, list[str]]:
     """Return what is placed, profiled; how much devices slow one another down; the keys of what says what nodes are."""
     known = look_at_model(model)
-    planned = [t for last in ("coarsen", "profile") for t in plan(known, settings, machine, upto=last)]
+    planned = [t for last in ("coarsen", "profile") for t in plan_tasks(known, settings, machine, upto=last)]
     tasks = list({t.stage: t for t in planned}.values())
     with leaving_nothing(*store.traces(planned[0].key)):
         store.prepare()
-        outcomes = execute(tasks, store, progress=progress, previous={})
+        outcomes = execute_tasks(tasks, store, progress=progress, previous={})
 
     def file(stage: str, name: str) -> Path:
         outcome: Outcome = outcomes[stage]
@@ -143,7 +143,7 @@ def _subject(
     return subject, slowdown, [outcomes[stage].task.key for stage in ("read", "coarsen")]
 
 
-def _measure(
+def _measure_placements(
     subject: Subject,
     journal: Journal,
     sampling: Sampling,
@@ -184,14 +184,14 @@ def _measure(
     return fitted, held
 
 
-def _summary(
+def _summarise_fit(
     calibration: Calibration, subject: Subject, fitted: Measured, held: Measured, slowdown: Float64
 ) -> FitRecord:
     """Return the errors before and after, the coefficients, and what was predicted of each placement."""
     rows = [(role, p, r) for role, group in zip(ROLES, (fitted, held), strict=True) for p, r in group]
     before, after = (
-        _predictions(subject, rows, np.ones(slowdown.size)),
-        _predictions(calibration.subject, rows, slowdown),
+        _predict_placements(subject, rows, np.ones(slowdown.size)),
+        _predict_placements(calibration.subject, rows, slowdown),
     )
     documents: list[PredictedRecord] = [
         {
@@ -206,7 +206,7 @@ def _summary(
         for i, (role, p, r) in enumerate(rows)
     ]
     errors = {
-        when: {role: {name: _error(documents, role, when, name) for name in SIMULATORS} for role in ROLES}
+        when: {role: {name: _median_error(documents, role, when, name) for name in SIMULATORS} for role in ROLES}
         for when in ("before", "after")
     }
     return {
@@ -234,26 +234,27 @@ def _summary(
     }
 
 
-def _predictions(
+def _predict_placements(
     subject: Subject, rows: Sequence[tuple[str, Placement, Evaluation]], slowdown: Float64
 ) -> dict[str, list[float | None]]:
     """Return what each simulator says of every placement, None where it refuses it.
 
     slowdown: float64 [p], what the times of operations hold that one device alone does not take.
     """
-    from runtime.calibration.critical import relieved
+    from runtime.calibration.critical import single_device_factor
 
     predictions: dict[str, list[float | None]] = {}
     for name in SIMULATORS:
-        evaluator: Evaluator = registry.build("measure", name, {"memory": False}).bind(subject)
+        evaluator: Evaluator = registry.build_implementation("measure", name, {"memory": False}).bind(subject)
         answers = zip((p for _, p, _ in rows), evaluator.evaluate([p for _, p, _ in rows]), strict=True)
         predictions[name] = [
-            a.value_s * relieved(p, slowdown) if not isinstance(a, MeasurementFailed) else None for p, a in answers
+            a.value_s * single_device_factor(p, slowdown) if not isinstance(a, MeasurementFailed) else None
+            for p, a in answers
         ]
     return predictions
 
 
-def _error(rows: Sequence[PredictedRecord], role: Role, when: str, name: str) -> float | None:
+def _median_error(rows: Sequence[PredictedRecord], role: Role, when: str, name: str) -> float | None:
     """Return the median relative error of a simulator on the placements of one role, None without any."""
     pairs = [
         ((row["before_s"] if when == "before" else row["predicted_s"])[name], row["measured_s"])
@@ -276,6 +277,6 @@ def _write_tables(calibration: Calibration, out: Path) -> None:
     from runtime.machines.topology_text import topology_text
 
     graph = calibration.subject.graph
-    folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)
+    folded: Grouping = registry.build_implementation("coarsen", "fold").coarsen(graph, seed=0)
     write_costs(out / "costs.csv", contract_costs(calibration.costs, contract(graph, folded), folded))
     write_text(out / "topology.toml", topology_text(calibration.topology))

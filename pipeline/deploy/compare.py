@@ -65,8 +65,8 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
             was measured.
     """
     runs = [Result.load(path) for path in (a, b)]
-    notes = _differences(*runs, across=across)
-    one, other = (_compared(run) for run in runs)
+    notes = _describe_differences(*runs, across=across)
+    one, other = (_compared_record(run) for run in runs)
     ratio = other.latency_s.median / one.latency_s.median
     interval: RatioEstimate | None = None
     if all(_is_predicted(run) for run in runs):
@@ -82,10 +82,10 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
         level=LEVEL,
         paired=False,
         least=least,
-        verdict=_verdict(interval, least),
+        verdict=_verdict_of_interval(interval, least),
         notes=notes,
     )
-    return replace(record, text=_text(record))
+    return replace(record, text=_verdict_text(record))
 
 
 def refuse_slower(comparison: ComparisonRecord) -> None:
@@ -110,7 +110,7 @@ def tolerance_text(share: float) -> str:
     return f"{100 * share:g} %"
 
 
-def _text(comparison: ComparisonRecord) -> str:
+def _verdict_text(comparison: ComparisonRecord) -> str:
     """Return the verdict in one sentence."""
     allowed, ratio = tolerance_text(comparison.least), f"it takes {comparison.ratio:.3f} times as long"
     words = {
@@ -129,7 +129,7 @@ def _text(comparison: ComparisonRecord) -> str:
     return f"{comparison.b.run} {words} ({interval}, unpaired)."
 
 
-def _verdict(interval: RatioEstimate | None, least: float) -> Verdict:
+def _verdict_of_interval(interval: RatioEstimate | None, least: float) -> Verdict:
     """Return what an interval of the ratio says."""
     if interval is None:
         return "undecided"
@@ -140,7 +140,7 @@ def _verdict(interval: RatioEstimate | None, least: float) -> Verdict:
     return "same" if interval.high <= 1 + least else "undecided"
 
 
-def _compared(run: Result) -> ComparedRecord:
+def _compared_record(run: Result) -> ComparedRecord:
     """Return the best candidate of a run with its interval, by its starts as they were measured."""
     samples = run.best.samples_s
     return ComparedRecord(str(run.path), run.best.name, latency_of(samples), len(samples))
@@ -151,13 +151,13 @@ def _is_predicted(run: Result) -> bool:
     return run.record.contest is None and len(run.best.samples_s) == 1
 
 
-def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
+def _describe_differences(a: Result, b: Result, *, across: bool) -> list[str]:
     """Return in sentences in what two runs differ that are compared nevertheless.
 
     Raises:
         UsageError: they differ in what makes their times incomparable.
     """
-    goals = [_objective(run.path) for run in (a, b)]
+    goals = [_objective_of(run.path) for run in (a, b)]
     if goals[0] != goals[1]:
         raise UsageError(
             f"{a.path} was measured for {goals[0]}, {b.path} for {goals[1]}.", "Compare runs of the same objective."
@@ -177,7 +177,7 @@ def _differences(a: Result, b: Result, *, across: bool) -> list[str]:
     if a.record.model.sha256 != b.record.model.sha256:
         differences.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
     if a.record.fingerprint != b.record.fingerprint:
-        differences.append(f"The machines differ{_which(a, b)}.")
+        differences.append(f"The machines differ{_which_facts(a, b)}.")
     if differences and not across:
         raise UsageError(" ".join(differences), "Pass --across to compare them anyway.")
     return differences
@@ -187,7 +187,7 @@ def _condition(name: str) -> str:
     return f"a {name} machine" if name else "the machine as it was"
 
 
-def _which(a: Result, b: Result) -> str:
+def _which_facts(a: Result, b: Result) -> str:
     """Return in what the facts of two machines differ: ": openvino 2026.4 and 2026.5"."""
     facts = [run.record.hardware for run in (a, b)]
     keys = sorted({k for f in facts for k in f if facts[0].get(k) != facts[1].get(k) and not isinstance(f[k], dict)})
@@ -195,7 +195,7 @@ def _which(a: Result, b: Result) -> str:
     return f": {said}" if said else ""
 
 
-def _objective(path: Path) -> str:
+def _objective_of(path: Path) -> str:
     """Return what a run was measured for; latency where its placement.json is gone or says nothing.
 
     Raises:

@@ -18,7 +18,7 @@ from pipeline.core.graph import Graph, weight_side
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.deploy.two_runs import Arrays
 from pipeline.shared.departing import FirstDeparture, first_departure_before
-from runtime.measuring.outputs.outputs import OutputDifference, Reference, differences
+from runtime.measuring.outputs.outputs import OutputDifference, Reference, output_differences
 from runtime.measuring.outputs.quality import compare_by_kind
 from runtime.measuring.process.child import ChildError
 
@@ -79,7 +79,7 @@ def distance_of(difference: OutputDifference) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedOutput:
+class OutputDeparture:
     """How far an output differs on one kind of inputs, and how far it may."""
 
     inputs: str
@@ -93,7 +93,9 @@ class JudgedOutput:
         return self.departs, distance_of(self.difference)
 
 
-def judged_outputs(actual: Mapping[str, Arrays], reference: Reference, limits: AccuracyLimits) -> list[JudgedOutput]:
+def output_departures(
+    actual: Mapping[str, Arrays], reference: Reference, limits: AccuracyLimits
+) -> list[OutputDeparture]:
     """Return how far outputs differ on every kind of inputs of the reference.
 
     Raises:
@@ -108,7 +110,7 @@ def judged_outputs(actual: Mapping[str, Arrays], reference: Reference, limits: A
     judged = []
     for one in compared:
         limit = limits.indices if one.apart.kind == "indices" else limits.output
-        judged.append(JudgedOutput(one.kind, one.apart, one.allowed(limit, distance_of), one.worst(limits)[0] > 1))
+        judged.append(OutputDeparture(one.kind, one.apart, one.allowed(limit, distance_of), one.worst(limits)[0] > 1))
     return judged
 
 
@@ -151,7 +153,7 @@ class Comparison:
         for name, size in self._sizes.items():
             if size > held_bytes:
                 self._why_not[name] = f"one result takes more than {bytes_text(held_bytes)}"
-        for batch in batches({n: size for n, size in self._sizes.items() if size <= held_bytes}, held_bytes):
+        for batch in split_by_bytes({n: size for n, size in self._sizes.items() if size <= held_bytes}, held_bytes):
             self._compare(batch, AMONG_OTHERS, end)
 
     def first_before(self, last: str, graph: Graph) -> FirstDeparture:
@@ -202,7 +204,7 @@ class Comparison:
         if not joint:
             self._why_not[name] = f"no counterpart in {self._theirs.name if actual else self._ours.name}"
             return
-        each = differences({port: actual[port] for port in joint}, {port: expected[port] for port in joint})
+        each = output_differences({port: actual[port] for port in joint}, {port: expected[port] for port in joint})
         if isinstance(each, MeasurementFailed):
             self._why_not[name] = f"another shape in {self._theirs.name}"
             return
@@ -223,7 +225,7 @@ def result_sizes(graph: Graph, size: int) -> dict[str, int]:
     }
 
 
-def batches(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
+def split_by_bytes(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
     """Yield names in their order, as many at a time as come to at most so many bytes, one at least.
 
     >>> list(batches({"a": 2, "b": 1, "c": 1, "d": 9}, 3))
@@ -248,7 +250,7 @@ def producers_of(graph: Graph) -> dict[str, list[str]]:
     return producers
 
 
-def followers(graph: Graph, name: str) -> list[str]:
+def operations_behind(graph: Graph, name: str) -> list[str]:
     """Return the operations that are computed from the result of one, in the order of the data flow."""
     producers, reached = producers_of(graph), {name}
     for operation in graph.names:

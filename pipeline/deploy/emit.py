@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.deploy.annotated import onnx_session
-from pipeline.deploy.rendering import rendered
+from pipeline.deploy.rendering import render_template
 from pipeline.deploy.served import server_pipeline
 from pipeline.result.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.store.store import write_json, write_text
@@ -50,7 +50,7 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     alone = deployment.record.requests == 1 and deployment.record.objective == "latency"
     words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
     words += ["-nireq", str(deployment.record.requests), "-api", "sync" if alone else "async"]
-    written = _model(deployment, out / TOOL_MODEL)
+    written = _copy_model(deployment, out / TOOL_MODEL)
     # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
     write_json(out / OUT_CONFIG, {plain.target.partition(":")[0]: for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
@@ -67,7 +67,7 @@ def model_server(deployment: Deployment, out: Path) -> list[Path]:
         "nireq": deployment.record.requests,
         "plugin_config": for_compiling(plain),
     }
-    written = _model(deployment, out / "models" / deployment.name / "1" / TOOL_MODEL)
+    written = _copy_model(deployment, out / "models" / deployment.name / "1" / TOOL_MODEL)
     write_json(out / OUT_CONFIG, {"model_config_list": [{"config": entry}]})
     return [out / OUT_CONFIG, *written]
 
@@ -77,24 +77,24 @@ def python_program(deployment: Deployment, out: Path) -> list[Path]:
     if deployment.in_onnxruntime:
         return onnx_session(deployment, out)
     deployment.check_whole("which it compiles as one")
-    written = _model(deployment, out / TOOL_MODEL)
+    written = _copy_model(deployment, out / TOOL_MODEL)
     if deployment.is_split:
         write_json(out / "affinities.json", deployment.affinities)
         written.append(out / "affinities.json")
-    write_text(out / PROGRAM, _rendered("run.py.j2", deployment))
+    write_text(out / PROGRAM, _render_program("run.py.j2", deployment))
     return [out / PROGRAM, *written]
 
 
 def cpp_program(deployment: Deployment, out: Path) -> list[Path]:
     """Write a C++ program and what CMake builds it with."""
     deployment.check_whole("which it compiles as one")
-    written = _model(deployment, out / TOOL_MODEL)
-    write_text(out / "main.cpp", _rendered("main.cpp.j2", deployment))
-    write_text(out / "CMakeLists.txt", _rendered("CMakeLists.txt.j2", deployment))
+    written = _copy_model(deployment, out / TOOL_MODEL)
+    write_text(out / "main.cpp", _render_program("main.cpp.j2", deployment))
+    write_text(out / "CMakeLists.txt", _render_program("CMakeLists.txt.j2", deployment))
     return [out / "main.cpp", out / "CMakeLists.txt", *written]
 
 
-def olive(deployment: Deployment, out: Path) -> list[Path]:
+def write_olive(deployment: Deployment, out: Path) -> list[Path]:
     """Write an Olive workflow that encapsulates the model for ONNX Runtime and measures it there.
 
     Olive's own OpenVINO evaluator compiles without properties; ONNX Runtime's provider takes them from a file of the
@@ -120,8 +120,8 @@ def olive(deployment: Deployment, out: Path) -> list[Path]:
         "target": "local",
         "output_dir": "optimised",
     }
-    written = _model(deployment, out / "model" / TOOL_MODEL)
-    write_json(out / "openvino.json", _by_device(plain))
+    written = _copy_model(deployment, out / "model" / TOOL_MODEL)
+    write_json(out / "openvino.json", _properties_by_device(plain))
     write_json(out / "workflow.json", workflow)
     return [out / "workflow.json", out / "openvino.json", *written]
 
@@ -137,7 +137,7 @@ def _latency_metric(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
+def _properties_by_device(plain: PlainTarget) -> dict[str, dict[str, str]]:
     """Return {device: its properties}, that of AUTO or HETERO among them, as ONNX Runtime's provider sets them."""
     mode, colon, _ = plain.target.partition(":")
     by_device = {name: dict(properties) for name, properties in plain.devices.items()}
@@ -159,7 +159,7 @@ def for_compiling(plain: PlainTarget) -> dict[str, str]:
     return {**plain.properties, **({"DEVICE_PROPERTIES": f"{{{each}}}"} if each else {})}
 
 
-def _model(deployment: Deployment, path: Path) -> list[Path]:
+def _copy_model(deployment: Deployment, path: Path) -> list[Path]:
     """Copy the placed model to a path and its weights beside it; return both."""
     copies = [(deployment.model, path), (deployment.weights, path.with_suffix(".bin"))]
     try:
@@ -173,14 +173,14 @@ def _model(deployment: Deployment, path: Path) -> list[Path]:
     return [copy for _, copy in copies]
 
 
-def _rendered(template: str, deployment: Deployment) -> str:
+def _render_program(template: str, deployment: Deployment) -> str:
     """Return a program for what a run found."""
     record = deployment.record
     devices = {
         d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
         for d in record.devices.values()
     }
-    return rendered(
+    return render_template(
         template,
         candidate=record.candidate,
         target=record.target,
@@ -205,7 +205,7 @@ TARGETS: Mapping[str, Writer] = {
     "ovms-dag": server_pipeline,
     "python": python_program,
     "cpp": cpp_program,
-    "olive": olive,
+    "olive": write_olive,
     "onnxruntime": onnx_session,
 }
 """What can be written for, by name."""

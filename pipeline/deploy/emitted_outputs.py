@@ -28,18 +28,18 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.emit import OUT_CONFIG, PROGRAM, TOOL_MODEL, for_compiling
 from pipeline.deploy.two_runs import outputs_of_segments
 from pipeline.deploy.where import wanted_by
-from pipeline.result.deployment import SPLIT, Deployment, in_segments
+from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
 from pipeline.result.directory import RunDirectory
 from pipeline.result.result import KEPT, Result
 from pipeline.settings.config import Settings
 from pipeline.shared.checks import CHECKS, ByKind, load_by_kind, save_by_kind
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.payload import load_arrays, read_json
-from pipeline.system.process import LAST_WORDS, ending
-from runtime.measuring.contest.variant import Variant, for_batch, outputs_by_kind, reference_of, start
-from runtime.measuring.outputs.outputs import percent
+from pipeline.system.process import LAST_WORDS, describe_ending
+from runtime.measuring.contest.variant import Variant, for_batch, outputs_by_kind, reference_of, start_child
+from runtime.measuring.outputs.outputs import format_percent
 from runtime.measuring.outputs.quality import accuracy_of
-from runtime.measuring.process.batching import repeated
+from runtime.measuring.process.batching import repeat_outputs
 from runtime.measuring.process.child import ChildError
 
 COMPARED_S = 20.0  # after which no other kind of inputs is begun
@@ -70,10 +70,10 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
         with zipfile.ZipFile(run / KEPT) as kept:
             kept.extractall(beside)
         known = load_by_kind(beside / CHECKS)
-        checks = {kind: repeated(known[kind], count) for kind in best.kinds if kind in known}
+        checks = {kind: repeat_outputs(known[kind], count) for kind in best.kinds if kind in known}
         save_by_kind(beside / CHECKS, checks)
         if (beside / GIVEN).exists():
-            np.savez(beside / GIVEN, **repeated(load_arrays(beside / GIVEN), count))  # type: ignore[arg-type]  # of arrays by name
+            np.savez(beside / GIVEN, **repeat_outputs(load_arrays(beside / GIVEN), count))  # type: ignore[arg-type]  # of arrays by name
         try:
             actual, by_what = _outputs(deployment, target, folder, beside, checks, settings)
         except ChildError as error:
@@ -82,7 +82,7 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
         found = accuracy_of(actual, reference, best.limits, settings)
     wrong = found.message if isinstance(found, MeasurementFailed) else found.why_not
     if not wrong and isinstance(found, Accuracy):
-        worst = "not to be told" if found.worst is None else percent(found.worst)
+        worst = "not to be told" if found.worst is None else format_percent(found.worst)
         return (
             f"Outputs were compared with those of the source, by {by_what}, on {', '.join(found.kinds)}: they differ "
             f"by {worst}."
@@ -122,12 +122,12 @@ def _outputs(
     stateful = model.suffix == ".xml" and STATE in model.read_text(encoding="utf-8")  # an ONNX file has no state
     if target in PROGRAMS and not stateful:
         return _by_program(folder / PROGRAM, beside, checks), PROGRAM
-    if in_segments(deployment.record.target):
+    if runs_in_segments(deployment.record.target):
         return outputs_of_segments(deployment.path / SPLIT, beside, list(checks))[0], "its segments"
     model, variant = _carried(deployment, target, folder)
     for source in (model, model.with_suffix(".bin")):
         _link(source, (beside / TOOL_MODEL).with_suffix(source.suffix))
-    child, _ = start(variant, beside / TOOL_MODEL, settings, seed=0)
+    child, _ = start_child(variant, beside / TOOL_MODEL, settings, seed=0)
     with child:
         return outputs_by_kind(child, list(checks)), f"{model.name} in OpenVINO with the settings that it carries"
 
@@ -184,7 +184,7 @@ def _by_program(program: Path, scratch: Path, checks: ByKind) -> ByKind:
             raise ChildError(MeasurementFailed("timeout", f"{program} takes longer than {PROGRAM_S:g} s")) from error
         if ran.returncode:
             words = " ".join(ran.stderr.split())[-LAST_WORDS:]
-            raise ChildError(MeasurementFailed("crashed", f"{program} {ending(ran.returncode, words)}"))
+            raise ChildError(MeasurementFailed("crashed", f"{program} {describe_ending(ran.returncode, words)}"))
         found[kind] = load_arrays(got)
     return found
 

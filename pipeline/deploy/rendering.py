@@ -9,7 +9,7 @@ from typing import Any
 INPUTS = "inputs.py.j2"  # code of all Python programs: what is wrong with a user's files
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """Return the program of a template with these values in it."""
     import jinja2
 
@@ -17,10 +17,10 @@ def rendered(template: str, **values: Any) -> str:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )  # no HTML, so nothing to escape for it: every value passes one of the two filters
     environment.filters |= {"python": python_literal, "cpp": cpp_literal}
-    return environment.from_string(_template(template)).render(inputs_code=_template(INPUTS), **values)
+    return environment.from_string(_template_text(template)).render(inputs_code=_template_text(INPUTS), **values)
 
 
-def _template(name: str) -> str:
+def _template_text(name: str) -> str:
     return files("pipeline.deploy").joinpath("emitted", name).read_text(encoding="utf-8")
 
 

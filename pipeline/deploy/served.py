@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import StoreError, UsageError
-from pipeline.result.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, in_segments
+from pipeline.result.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, runs_in_segments
 from pipeline.store.store import write_json
 from pipeline.system.private import copy_whole, make_alike
 
@@ -30,21 +30,21 @@ def server_pipeline(deployment: Deployment, out: Path) -> list[Path]:
     Raises:
         UsageError: the run leaves it to a device string where operations run, or the server cannot express the model.
     """
-    _check(deployment)
+    _check_deployment(deployment)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        manifest, source = _segments(deployment, Path(folder))
+        manifest, source = _find_segments(deployment, Path(folder))
         _check_joints(deployment, manifest)
         paths = [
-            _write_segment(segment, source, Path(folder) / segment.id, out / _base(deployment, segment))
+            _write_segment(segment, source, Path(folder) / segment.id, out / _base_path(deployment, segment))
             for segment in manifest.segments
         ]
     models = [{"config": _model_config(deployment, manifest, segment)} for segment in manifest.segments]
-    config = {"model_config_list": models, "pipeline_config_list": [_pipeline(deployment, manifest)]}
+    config = {"model_config_list": models, "pipeline_config_list": [_pipeline_document(deployment, manifest)]}
     write_json(out / OUT_CONFIG, config)
     return [out / OUT_CONFIG, *(path for pair in paths for path in pair)]
 
 
-def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
+def _find_segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Path]:
     """Return the segments of a run and the folder that they are in: those that were measured, else made now.
 
     Raises:
@@ -55,7 +55,7 @@ def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Pat
     from runtime.executor.placed.errors import ManifestError
     from runtime.executor.placed.manifest import read_manifest
 
-    if in_segments(deployment.record.target):
+    if runs_in_segments(deployment.record.target):
         try:
             return read_manifest(deployment.path / SPLIT), deployment.path / SPLIT
         except ManifestError as error:
@@ -64,7 +64,7 @@ def _segments(deployment: Deployment, scratch: Path) -> tuple[SplitManifest, Pat
     return split(deployment.model, deployment.path / PLACEMENT, scratch / SPLIT, shapes=as_placed), scratch / SPLIT
 
 
-def _check(deployment: Deployment) -> None:
+def _check_deployment(deployment: Deployment) -> None:
     from runtime.executor.served import keeps_state
 
     deployment.check_in_openvino()
@@ -94,7 +94,7 @@ def _model_name(deployment: Deployment, segment: SegmentEntry) -> str:
     return f"{deployment.name}_{segment.id}"
 
 
-def _base(deployment: Deployment, segment: SegmentEntry) -> Path:
+def _base_path(deployment: Deployment, segment: SegmentEntry) -> Path:
     return Path(OUT_MODELS) / _model_name(deployment, segment)
 
 
@@ -125,38 +125,40 @@ def _model_config(deployment: Deployment, manifest: SplitManifest, segment: Segm
     device = manifest.devices[segment.device]
     return {
         "name": _model_name(deployment, segment),
-        "base_path": _base(deployment, segment).as_posix(),
+        "base_path": _base_path(deployment, segment).as_posix(),
         "target_device": device.plugin,
         "nireq": deployment.record.requests,
         "plugin_config": {key: str(value) for key, value in device.properties.items() if key != "DEVICE_ID"},
     }
 
 
-def _pipeline(deployment: Deployment, manifest: SplitManifest) -> dict[str, Any]:
+def _pipeline_document(deployment: Deployment, manifest: SplitManifest) -> dict[str, Any]:
     """Return the pipeline: what it takes and gives is called as the model calls it, between segments go tensors."""
     source = {port.tensor: (REQUEST, port.names[0]) for port in manifest.inputs}
     source |= {name: (segment.id, name) for segment in manifest.segments for name in segment.outputs}
-    nodes = [_node(deployment, segment, source) for segment in manifest.segments]
+    nodes = [_pipeline_node(deployment, segment, source) for segment in manifest.segments]
     outputs = {port.names[0]: port for port in manifest.outputs}  # two Results of one tensor are one output
     return {
         "name": deployment.name,
         "inputs": [port.names[0] for port in manifest.inputs],
         "nodes": nodes,
-        "outputs": [{label: _from(source[port.tensor])} for label, port in outputs.items()],
+        "outputs": [{label: _data_item(source[port.tensor])} for label, port in outputs.items()],
     }
 
 
-def _node(deployment: Deployment, segment: SegmentEntry, source: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+def _pipeline_node(
+    deployment: Deployment, segment: SegmentEntry, source: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
     """Return the node of a segment; source: tensor -> the node that gives it, and what that calls it."""
     return {
         "name": segment.id,
         "model_name": _model_name(deployment, segment),
         "type": "DL model",
-        "inputs": [{name: _from(source[name])} for name in segment.inputs],
+        "inputs": [{name: _data_item(source[name])} for name in segment.inputs],
         "outputs": [{"data_item": name, "alias": name} for name in segment.outputs],
     }
 
 
-def _from(source: tuple[str, str]) -> dict[str, str]:
+def _data_item(source: tuple[str, str]) -> dict[str, str]:
     node, item = source
     return {"node_name": node, "data_item": item}

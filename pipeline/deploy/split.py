@@ -54,9 +54,9 @@ def split(
         StoreError: the folder cannot be written.
         OutputMismatchError: the model as it is read, or what was written, gives other outputs than its source.
     """
-    document = _document(placement)
-    specs = _devices(document, devices)
-    return _split(model, document, specs, out, how=how, shapes=shapes)
+    document = _read_placement(placement)
+    specs = _placement_devices(document, devices)
+    return _write_split(model, document, specs, out, how=how, shapes=shapes)
 
 
 def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> PlacedModel | OnnxModel:
@@ -75,18 +75,18 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor import placed
     from runtime.executor.onnx_session import OnnxModel
-    from runtime.executor.segments import segmentation
+    from runtime.executor.segments import segment_graph
     from runtime.executor.splitting import HowToRun, how_to_run, placed_in_memory
 
     path = Path(folder)
     for place in (path, path / SPLIT):
-        if _is_split(place):
+        if _holds_split(place):
             return placed.load(place, runner=runner, requests=requests)
     deployment = Deployment.load(path)
     record = deployment.record
     if deployment.in_onnxruntime:
         return OnnxModel(deployment.model, deployment.onnx_options, record.target.split(","))
-    devices = _specs(record.devices)
+    devices = _device_specs(record.devices)
     if not record.placement or (len(devices) > 1 and not deployment.is_split):
         raise UsageError(
             f"{path} lets {record.target} choose the devices: there are no segments.",
@@ -97,19 +97,19 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     document = {"placement": record.placement, "priority": record.priority}
     compiler = placed.SegmentCompiler()
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
-        model, graph, placement = _read(deployment.model, document, devices, Path(scratch), as_placed)
-        parts = segmentation(graph, placement)
+        model, graph, placement = _read_placed_model(deployment.model, document, devices, Path(scratch), as_placed)
+        parts = segment_graph(graph, placement)
         return placed_in_memory(compiler.core.read_model(model), parts, devices, how, compiler)
 
 
-def _specs(records: Mapping[str, RegisteredRecord]) -> tuple[DeviceSpec, ...]:
+def _device_specs(records: Mapping[str, RegisteredRecord]) -> tuple[DeviceSpec, ...]:
     """Return the devices of a placement's record."""
-    from runtime.machines.devices import registered
+    from runtime.machines.devices import registered_device
 
-    return tuple(registered(name, d.plugin, d.openvino_name, d.properties) for name, d in records.items())
+    return tuple(registered_device(name, d.plugin, d.openvino_name, d.properties) for name, d in records.items())
 
 
-def _is_split(folder: Path) -> bool:
+def _holds_split(folder: Path) -> bool:
     """Return whether a folder holds the manifest of a split model."""
     from runtime.executor.placed.manifest import SCHEMA
 
@@ -123,7 +123,7 @@ def _is_split(folder: Path) -> bool:
     return isinstance(document, Mapping) and document.get("schema") == SCHEMA
 
 
-def _split(
+def _write_split(
     model: Path,
     document: Mapping[str, Any],
     devices: Sequence[DeviceSpec],
@@ -136,7 +136,7 @@ def _split(
 
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         folder = Path(scratch)
-        plain, graph, placement = _read(model, document, devices, folder, shapes, compared=True)
+        plain, graph, placement = _read_placed_model(model, document, devices, folder, shapes, compared=True)
         manifest = split_file(plain, graph, placement, devices, out, how or HowToRun())
         _compare_with_source(out, model, folder)
         return manifest
@@ -148,9 +148,9 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
     Raises:
         OutputMismatchError: they do not; their manifest is gone.
     """
-    from pipeline.deploy.departures import judged_outputs
+    from pipeline.deploy.departures import output_departures
     from pipeline.deploy.two_runs import outputs_of_segments
-    from runtime.measuring.outputs.outputs import Reference, percent
+    from runtime.measuring.outputs.outputs import Reference, format_percent
     from runtime.measuring.outputs.quality import limits_for, reference_beside, same_within
     from runtime.measuring.process.child import ChildError
 
@@ -165,18 +165,18 @@ def _compare_with_source(out: Path, model: Path, folder: Path) -> None:
         logger.warning("The segments do not run here, and were not compared with %s. %s", model, error.cause)
         return
     limits = same_within(limits_for(precisions, Reference({}), MeasureSettings()).output)
-    judged = judged_outputs(actual, reference, limits)
+    judged = output_departures(actual, reference, limits)
     worst = max(judged, key=lambda one: one.order)
     if worst.departs:
         (out / MANIFEST).unlink()
         raise OutputMismatchError(
             f"The outputs of the segments differ from {model} by {worst.difference} on the inputs {worst.inputs!r} "
-            f"({percent(worst.allowed)} allowed). {out / MANIFEST} was removed.",
+            f"({format_percent(worst.allowed)} allowed). {out / MANIFEST} was removed.",
             "Find the first operation that differs: placewright where MODEL --outputs, on each device.",
         )
 
 
-def _read(
+def _read_placed_model(
     model: Path,
     document: Mapping[str, Any],
     devices: Sequence[DeviceSpec],
@@ -193,7 +193,7 @@ def _read(
         OutputMismatchError: its outputs depart whichever way it is read.
     """
     from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.read_apart import read_in_process
     from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.stages.faithful import read_faithfully, source_of
 
@@ -205,12 +205,12 @@ def _read(
         source = source_of(known, limits, locate_s=CHECKED_S, **alike)
         read_faithfully(source, folder, shapes or InputShapes(), order)
     else:
-        read_apart(known.path, folder, source=known.sha256, limits=limits, shapes=shapes, **alike)
+        read_in_process(known.path, folder, source=known.sha256, limits=limits, shapes=shapes, **alike)
     graph = load_graph(folder / "graph.npz")
     names = tuple(d.name for d in devices)
     way = read_json(folder / FACTS)["way"] if compared else ""
     try:
-        return folder / "model.xml", graph, _filled(document, graph, names)
+        return folder / "model.xml", graph, _complete_placement(document, graph, names)
     except UsageError as error:
         if not way:
             raise
@@ -221,7 +221,7 @@ def _read(
         ) from error
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _read_placement(path: Path) -> Mapping[str, Any]:
     """Return the document of a placement, its operations under `placement`."""
     try:
         document = read_json(path)
@@ -241,20 +241,20 @@ def _document(path: Path) -> Mapping[str, Any]:
     return stated
 
 
-def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSpec, ...]:
+def _placement_devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSpec, ...]:
     """Return the devices of a placement: those that are named, those of its document, or the machine's own."""
-    from runtime.machines.devices import discover, parse_devices
+    from runtime.machines.devices import discover_plugins, parse_devices
 
     used = sorted(set(document["placement"].values()))
     if devices is not None:
-        return parse_devices([devices], discover())
+        return parse_devices([devices], discover_plugins())
     if isinstance(document.get("devices"), Mapping):
         try:
             records = {name: from_json(RegisteredRecord, device) for name, device in document["devices"].items()}
         except ValueError as error:
             raise UsageError("The placement's `devices` are damaged.", "Name them with --devices.") from error
-        return _specs(records)
-    here = discover()
+        return _device_specs(records)
+    here = discover_plugins()
     unknown = [name for name in used if name not in here]
     if unknown:
         raise UsageError(
@@ -263,7 +263,7 @@ def _devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSp
     return parse_devices(used, here)
 
 
-def _filled(document: Mapping[str, Any], graph: Graph, devices: tuple[str, ...]) -> Placement:
+def _complete_placement(document: Mapping[str, Any], graph: Graph, devices: tuple[str, ...]) -> Placement:
     """Return the placement; inputs, constants and outputs that it leaves out go where they are read or made."""
     given: dict[str, str] = dict(document["placement"])
     leader = leaders(graph)

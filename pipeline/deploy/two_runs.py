@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.where import Wanted, refused_instead
 from pipeline.shared.checks import CHECKS, OUTPUTS, load_by_kind
-from runtime.measuring.contest.variant import Variant, described
+from runtime.measuring.contest.variant import Variant, describe_variant
 from runtime.measuring.process.child import Child, ChildError
 
 SOURCE = "source"  # what a run is compared with unless another one is named
@@ -73,11 +73,11 @@ class RunOnDevices:
     ) -> tuple[dict[str, Any], dict[str, dict[str, dict[str, npt.NDArray[Any]]]]]:
         wanted = self.wanted
         variant = Variant("compared", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity)
-        command = described(variant, self.model, self._settings, seed=0)
+        command = describe_variant(variant, self.model, self._settings, seed=0)
         if self._child is None:
             self._child = self._new_child()
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
-            paths = _paths(Path(scratch), kinds)
+            paths = _input_paths(Path(scratch), kinds)
             more = {"checks": str(self._folder / CHECKS), "operations": list(operations), "paths": paths}
             try:
                 answer = self._child.ask("results", timeout_s=within_s, **command, **more)
@@ -130,7 +130,7 @@ class RunOfSource:
         from coarsen.reading.read_apart import source_results
 
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
-            paths = _paths(Path(scratch), kinds)
+            paths = _input_paths(Path(scratch), kinds)
             order = ResultsOrder(str(self._path), str(self._folder), list(operations), paths)
             self.name, why_not = source_results(order, replace(ReadLimits(), timeout_s=within_s))
             self.why_not = list(dict.fromkeys([*self.why_not, *why_not]))
@@ -152,12 +152,12 @@ def outputs_of_segments(
         tempfile.TemporaryDirectory(dir=folder) as scratch,
         Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child,
     ):
-        paths = _paths(Path(scratch), kinds)
+        paths = _input_paths(Path(scratch), kinds)
         answer = child.ask("segments", folder=str(segments.absolute()), checks=str(folder / CHECKS), paths=paths)
         return {kind: load_by_kind(Path(path))[OUTPUTS] for kind, path in paths.items()}, answer["precisions"]
 
 
-def _paths(folder: Path, kinds: Sequence[str]) -> dict[str, str]:
+def _input_paths(folder: Path, kinds: Sequence[str]) -> dict[str, str]:
     return {kind: str(folder / f"{i}.npz") for i, kind in enumerate(kinds)}
 
 

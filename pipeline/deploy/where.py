@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import DeviceError, FallbackError, PlacewrightError, StoreError, UsageError, listed
+from pipeline.core.errors import DeviceError, FallbackError, PlacewrightError, StoreError, UsageError, list_some
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.deployment import Deployment
 from pipeline.result.result import Result
@@ -107,12 +107,12 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
         ChildError: the model could not be run.
     """
     from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.read_apart import read_in_process
 
     known = look_at_model(model)
     wanted = wanted_of_onnxruntime(known.path) if device == "onnxruntime" else wanted_on(device)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=shapes)
+        read_in_process(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=shapes)
         return locate_in(Path(folder) / "model.xml", wanted, name=str(model), seconds=SECONDS, minimum=MINIMUM)
 
 
@@ -126,7 +126,7 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
         DeviceError: the machine does not have a device, or it refuses operations.
         ChildError: the model could not be run.
     """
-    from runtime.machines.devices import discover
+    from runtime.machines.devices import discover_plugins
 
     deployment = Deployment.load(run)
     if model is not None and look_at_model(model).sha256 != deployment.record.model.source_sha256:
@@ -134,7 +134,7 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
     if deployment.in_onnxruntime:
         return _where_onnx(deployment)
     deployment.check_whole("which OpenVINO does not see as one")
-    here = discover()
+    here = discover_plugins()
     missing = sorted({d.plugin for d in deployment.record.devices.values()} - set(here))
     if missing:
         raise DeviceError(
@@ -148,7 +148,7 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
 def _where_onnx(deployment: Deployment) -> WhereRecord:
     """Return where the ONNX file of a run runs, with the options and the sizes that it was measured with."""
     from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.read_apart import read_in_process
     from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor.onnx_session import ONNX_RUNTIME
 
@@ -159,7 +159,7 @@ def _where_onnx(deployment: Deployment) -> WhereRecord:
     wanted = Wanted(deployment.record.target, tuple(specs), onnx=deployment.model.absolute())
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
         sizes = InputShapes(tuple(given), True)
-        read_apart(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=sizes)
+        read_in_process(known.path, Path(folder), source=known.sha256, limits=ReadLimits(), shapes=sizes)
         name = str(deployment.model)
         return locate_in(Path(folder) / "model.xml", wanted, name=name, seconds=SECONDS, minimum=MINIMUM)
 
@@ -190,12 +190,12 @@ def wanted_on(text: str) -> Wanted:
         UsageError: it is none of these.
         DeviceError: the machine does not have a device.
     """
-    from runtime.machines.devices import discover, make_spec, parse_devices
+    from runtime.machines.devices import discover_plugins, make_spec, parse_devices
     from runtime.measuring.contest.baselines import AUTO_PROPERTIES
     from runtime.measuring.process.affinity import HETERO_PROPERTIES
 
     mode, _, rest = text.partition(":")
-    plugins = discover()
+    plugins = discover_plugins()
     if mode not in MODES:
         nameless = NAMELESS.fullmatch(text)
         devices = parse_devices([f"{nameless['plugin']}={text}" if nameless else text], plugins)
@@ -232,7 +232,7 @@ def refuse_fallback(located: WhereRecord) -> None:
     asked, ran = (sorted({getattr(row, name) for row in fallen}) for name in ("asked", "device"))
     raise FallbackError(
         f"{len(fallen)} operation(s) placed on {', '.join(asked)} ran on {', '.join(ran)}: "
-        f"{listed([row.operation for row in fallen])}.",
+        f"{list_some([row.operation for row in fallen])}.",
         "Run `placewright doctor`; where a device cannot run them, place them elsewhere.",
     )
 
@@ -244,7 +244,7 @@ def locate_in(model: Path, wanted: Wanted, *, name: str, seconds: float, minimum
         DeviceError: the device refuses operations.
         ChildError: the model could not be run.
     """
-    from runtime.measuring.contest.variant import InOnnxRuntime, Variant, described
+    from runtime.measuring.contest.variant import InOnnxRuntime, Variant, describe_variant
     from runtime.measuring.process.child import Child, ChildError
 
     settings = MeasureSettings()
@@ -252,7 +252,7 @@ def locate_in(model: Path, wanted: Wanted, *, name: str, seconds: float, minimum
     variant = Variant("located", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity, onnx=onnx)
     with Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes) as child:
         try:
-            command = described(variant, model, settings, seed=0)
+            command = describe_variant(variant, model, settings, seed=0)
             answer = child.ask("locate", seconds=seconds, minimum=minimum, **command)
         except ChildError as error:
             raise refused_instead(error, child, model, wanted) from error
@@ -271,7 +271,7 @@ def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted
     if not refused:
         return error
     return DeviceError(
-        f"{device.name} refuses {len(refused)} operation(s): {listed(refused)}.",
+        f"{device.name} refuses {len(refused)} operation(s): {list_some(refused)}.",
         f"Run them on another device: --device HETERO:{device.name},CPU",
     )
 

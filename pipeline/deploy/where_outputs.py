@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pipeline.core.deadline import Deadline
-from pipeline.core.errors import DeviceError, ModelError, OutputMismatchError, StoreError, listed
+from pipeline.core.errors import DeviceError, ModelError, OutputMismatchError, StoreError, list_some
 from pipeline.core.figures import MB
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings
@@ -22,11 +22,11 @@ from pipeline.deploy.departures import (
     UP,
     Allowed,
     Comparison,
-    JudgedOutput,
     OperationRow,
+    OutputDeparture,
     Seen,
-    followers,
-    judged_outputs,
+    operations_behind,
+    output_departures,
     result_sizes,
 )
 from pipeline.deploy.two_runs import SOURCE, Arrays, RunOfSource, RunOnDevices
@@ -37,7 +37,7 @@ from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, loa
 from pipeline.shared.departing import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.stages.host import look_at_model
-from runtime.measuring.outputs.outputs import OutputDifference, Reference, percent
+from runtime.measuring.outputs.outputs import OutputDifference, Reference, format_percent
 from runtime.measuring.outputs.quality import limits_for, reference_beside, same_within
 from runtime.measuring.process.child import ChildError
 
@@ -144,13 +144,13 @@ def departing_model(
         DeviceError: the machine does not have a device, or it refuses operations.
         ChildError: the model could not be run.
     """
-    wanted, known = _wanted(device), look_at_model(model)
+    wanted, known = _wanted_device(device), look_at_model(model)
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         folder = Path(scratch)
         other = _other_run(against, known.sha256)
-        _read(known.path, known.sha256, folder, shapes, with_source=other is None)
+        _read_with_inputs(known.path, known.sha256, folder, shapes, with_source=other is None)
         ours = RunOnDevices(device, folder / "model.xml", wanted, folder)
-        return _departing(str(model), ours, other, known.path, folder, limits or ComparisonLimits())
+        return _departing_record(str(model), ours, other, known.path, folder, limits or ComparisonLimits())
 
 
 def departing_run(
@@ -171,9 +171,9 @@ def departing_run(
         _check_source(source, run, sha256)
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         folder, placed = Path(scratch), look_at_model(deployment.model)
-        _read(placed.path, placed.sha256, folder, InputShapes(keep_dynamic=True), with_source=False)
+        _read_with_inputs(placed.path, placed.sha256, folder, InputShapes(keep_dynamic=True), with_source=False)
         ours = RunOnDevices(str(run), deployment.model, wanted_by(deployment), folder)
-        return _departing(str(deployment.model), ours, other, source, folder, limits or ComparisonLimits())
+        return _departing_record(str(deployment.model), ours, other, source, folder, limits or ComparisonLimits())
 
 
 def refuse_departure(record: WhereOutputsRecord) -> None:
@@ -185,7 +185,7 @@ def refuse_departure(record: WhereOutputsRecord) -> None:
     departed = [output for output in record.outputs if output.departs]
     if not departed:
         return
-    worst = max(departed, key=_order)
+    worst = max(departed, key=_departure_order)
     raise OutputMismatchError(
         f"{len(departed)} of {len(record.outputs)} output(s) of {record.run} differ from {record.against}: "
         f"{worst.name} is {difference_words(worst)} off on the inputs {worst.inputs!r} "
@@ -205,7 +205,7 @@ def first_sentence(record: WhereOutputsRecord) -> str:
         unless = "" if record.compared and record.certain else ", as far as was compared"
         return (
             f"No operation differs{unless}: the results of {record.compared} operation(s) of {record.run} are those of "
-            f"{record.against} within {percent(record.allowed)}."
+            f"{record.against} within {format_percent(record.allowed)}."
         )
     where = " ".join([f"on {row.device}" if row.device else "", f"in {row.precision}" if row.precision else ""]).strip()
     text = (
@@ -218,7 +218,7 @@ def first_sentence(record: WhereOutputsRecord) -> str:
         )
     else:
         known = "No output differs. The first operation that differs is"
-    return f"{known} {text}, {percent(record.allowed)} is allowed."
+    return f"{known} {text}, {format_percent(record.allowed)} is allowed."
 
 
 def not_known(record: WhereOutputsRecord) -> list[str]:
@@ -228,7 +228,7 @@ def not_known(record: WhereOutputsRecord) -> list[str]:
         f"{record.inputs!r} in {record.seconds:.0f} s."
     ]
     lines += [
-        f"Not compared: {len(row.operations)} operation(s), {listed(row.operations)}: {row.why}."
+        f"Not compared: {len(row.operations)} operation(s), {list_some(row.operations)}: {row.why}."
         for row in record.not_compared
     ]
     return lines + record.notes
@@ -239,15 +239,15 @@ def difference_words(record: OutputRecord | DepartingRecord) -> str:
     if record.difference is None:
         return "infinitely far"
     return _percent_of(record.difference, record.kind) + (
-        f", {percent(record.unmatched)} of its rows have no match," if record.unmatched else ""
+        f", {format_percent(record.unmatched)} of its rows have no match," if record.unmatched else ""
     )
 
 
 def _percent_of(share: float, kind: str) -> str:
-    return percent(share) + (" of its entries" if kind == "indices" else "")
+    return format_percent(share) + (" of its entries" if kind == "indices" else "")
 
 
-def _order(record: OutputRecord) -> tuple[bool, float]:
+def _departure_order(record: OutputRecord) -> tuple[bool, float]:
     """Return what outputs are ordered by: whether they depart, and how far they differ."""
     return record.departs, math.inf if record.difference is None else max(record.difference, record.unmatched)
 
@@ -262,7 +262,7 @@ def _other_run(against: str, sha256: str) -> tuple[str, Wanted, Path | None] | N
         return None
     folder = Path(against)
     if not folder.is_dir():
-        return against, _wanted(against), None
+        return against, _wanted_device(against), None
     deployment = Deployment.load(folder)
     deployment.check_whole("which OpenVINO does not see as one")
     if deployment.record.model.source_sha256 != sha256:
@@ -270,7 +270,7 @@ def _other_run(against: str, sha256: str) -> tuple[str, Wanted, Path | None] | N
     return against, wanted_by(deployment), deployment.model
 
 
-def _wanted(device: str) -> Wanted:
+def _wanted_device(device: str) -> Wanted:
     """Return what a device asks for; the values of its properties are looked at."""
     from runtime.machines.devices import check_properties
 
@@ -295,19 +295,19 @@ def _check_source(source: Path, run: Path, sha256: str) -> None:
         raise StoreError(f"{source} is not the file that {run} is a run of.", "Name that file, or run it again.")
 
 
-def _read(path: Path, sha256: str, folder: Path, shapes: InputShapes, *, with_source: bool) -> None:
+def _read_with_inputs(path: Path, sha256: str, folder: Path, shapes: InputShapes, *, with_source: bool) -> None:
     """Read a model the usual way, whatever its outputs are then; leave inputs of all kinds beside it."""
     from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_apart
+    from coarsen.reading.read_apart import read_in_process
 
     order = ReferenceOrder(source=with_source, seconds=BUDGET_S / 3, limit_s=BUDGET_S, inferences=1)
-    read_apart(path, folder, source=sha256, limits=ReadLimits(), shapes=shapes, reference=order)
+    read_in_process(path, folder, source=sha256, limits=ReadLimits(), shapes=shapes, reference=order)
     if not (folder / CHECKS).exists():
         why = read_json(folder / FACTS)["why_not"] if (folder / FACTS).exists() else ["it took too long"]
         raise ModelError(f"{path} cannot be run to compare anything. {' '.join(why)}", "Give other sizes with --shape.")
 
 
-def _departing(
+def _departing_record(
     name: str,
     ours: RunOnDevices,
     other: tuple[str, Wanted, Path | None] | None,
@@ -327,11 +327,11 @@ def _departing(
     with ours, theirs:
         compared, allowed = _compared_outputs(ours, theirs, list(checks), folder)
         outputs = [output for output, _ in compared]
-        worst, differs = max(compared, key=lambda row: _order(row[0]))
-        sizes = result_sizes(graph, _longest(checks[worst.inputs]))
+        worst, differs = max(compared, key=lambda row: _departure_order(row[0]))
+        sizes = result_sizes(graph, _longest_dimension(checks[worst.inputs]))
         comparison = Comparison(ours, theirs, kind=worst.inputs, sizes=sizes, allowed=allowed, deadline=deadline)
         comparison.compare_many(limits.held_bytes)
-        first = _first(comparison, graph, worst, differs, notes)
+        first = _first_departure(comparison, graph, worst, differs, notes)
         located = _located_rows(ours, notes)
     return WhereOutputsRecord(
         schema="placewright.where-outputs/1",
@@ -359,7 +359,7 @@ def _nothing_left(comparison: Comparison, deadline: Deadline) -> bool:
     return not deadline.passed or not any(row.departs for row in comparison.rows.values())
 
 
-def _first(
+def _first_departure(
     comparison: Comparison, graph: Graph, worst: OutputRecord, differs: OutputDifference, notes: list[str]
 ) -> FirstDeparture | None:
     """Return the first operation that departs, None for none; worst: the output that differs most, and how far."""
@@ -370,7 +370,7 @@ def _first(
     first = comparison.first_before(worst.operation, graph)
     if fused and first.certain:
         notes.append("With many results exposed at once none departs: what is fused otherwise is not fused then.")
-        for later in followers(graph, first.operation):
+        for later in operations_behind(graph, first.operation):
             comparison.departs_alone(later)
     return first
 
@@ -384,7 +384,7 @@ def _departing_rows(
             operation=name,
             type=graph.type_names[graph.op_type[i]],
             kind=row.difference.kind,
-            difference=_finite(row.difference.difference),
+            difference=_finite_or_none(row.difference.difference),
             unmatched=row.difference.unmatched,
             device=located[name].device if name in located else "",
             precision=located[name].precision if name in located else "",
@@ -421,8 +421,8 @@ def _compared_outputs(
     by_source = isinstance(theirs, RunOfSource) and (folder / REFERENCE).exists()
     limits = same_within(limits_for(precisions, Reference({}), MeasureSettings()).output)
     reference = reference_beside(folder, expected) if by_source else Reference(expected)
-    judged = judged_outputs(actual, reference, limits)
-    worst: dict[str, JudgedOutput] = {}
+    judged = output_departures(actual, reference, limits)
+    worst: dict[str, OutputDeparture] = {}
     for one in judged:
         before = worst.get(one.difference.name)
         if before is None or one.order > before.order:
@@ -432,7 +432,7 @@ def _compared_outputs(
             name=name,
             operation=ours.producers[name],
             kind=one.difference.kind,
-            difference=_finite(one.difference.difference),
+            difference=_finite_or_none(one.difference.difference),
             unmatched=one.difference.unmatched,
             allowed=one.allowed,
             departs=one.departs,
@@ -446,10 +446,10 @@ def _compared_outputs(
     return list(zip(rows, differing, strict=True)), replace(general, values=max(general.values, least))
 
 
-def _finite(number: float) -> float | None:
+def _finite_or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _longest(inputs: Arrays) -> int:
+def _longest_dimension(inputs: Arrays) -> int:
     """Return the largest dimension of any input."""
     return max((n for array in inputs.values() for n in array.shape), default=1)

@@ -30,9 +30,9 @@ from pipeline.result.directory import RunDirectory, previous_parts
 from pipeline.result.result import Result
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile, look_at_model
-from pipeline.stages.plan import plan, with_seed
+from pipeline.stages.plan import plan_tasks, with_seed
 from pipeline.stages.remeasure import forget_measured, measured_tasks
-from pipeline.store.store import Store, digest, write_json, write_text
+from pipeline.store.store import Store, json_digest, write_json, write_text
 from pipeline.store.task import FILES, Task
 
 ABOUT = (
@@ -164,9 +164,9 @@ class _SharedFacts:
 
     def tasks(self, model: ModelFile, settings: Settings, machine: HostMachine) -> list[Task]:
         """Return the tasks of a job."""
-        alike = digest(replace(settings, seed=0).to_json()), f"{model.path} {model.sha256}", machine.fingerprint
+        alike = json_digest(replace(settings, seed=0).to_json()), f"{model.path} {model.sha256}", machine.fingerprint
         if alike not in self._plans:
-            self._plans[alike] = plan(model, settings, machine)
+            self._plans[alike] = plan_tasks(model, settings, machine)
         return with_seed(self._plans[alike], settings.seed)
 
     def _find_machines(self, devices: Sequence[str]) -> Sequence[HostMachine] | PlacewrightError:
@@ -250,7 +250,7 @@ def chain_command(p: JobProgress, chain: Chain, store: Store, *, rank: int, agai
         rank=rank,
         reads=tuple(dict.fromkeys(k for task in tasks for k in task.inputs.values() if k not in makes)),
         makes=tuple(makes),
-        forgets=tuple(k for task in again if task.key in makes for k in (task.key, digest(task.series))),
+        forgets=tuple(k for task in again if task.key in makes for k in (task.key, json_digest(task.series))),
         files=tuple(dict.fromkeys(files)),
     )
 

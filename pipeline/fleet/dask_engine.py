@@ -25,7 +25,14 @@ from typing import Any, NamedTuple, Self
 
 import distributed
 
-from pipeline.core.errors import DeviceError, PlacewrightError, UsageError, error_document, listed, told_error
+from pipeline.core.errors import (
+    DeviceError,
+    PlacewrightError,
+    UsageError,
+    error_document,
+    error_from_document,
+    list_some,
+)
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say
 from pipeline.fleet.member import compare_traits, explain_refusal, read_machine, read_traits
 from pipeline.fleet.residents import ask_store, end_idle_processes, execute_command, prepare_worker
@@ -121,7 +128,7 @@ class Fleet:
         if not self._workers:
             told = [f"{name}: {why}" for name, why in sorted(self._unusable.items())]
             raise DeviceError(
-                f"No worker of {self._address} can be used" + (f": {listed(told)}." if told else "."),
+                f"No worker of {self._address} can be used" + (f": {list_some(told)}." if told else "."),
                 "Start `dask worker` in the same environment; docs/fleet.md.",
             )
 
@@ -146,7 +153,7 @@ class Fleet:
             self._early += self._listen(LOOK_EVERY_S)
         machines = [read_machine(told[kind]["machine"]) for kind in kinds if "error" not in told[kind]]
         if not machines:
-            raise told_error(told[next(iter(kinds))]["error"], DeviceError)
+            raise error_from_document(told[next(iter(kinds))]["error"], DeviceError)
         return machines
 
     def ask(self, worker: str, command: Command) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.core.errors import listed
+from pipeline.core.errors import list_some
 from pipeline.fleet.engine import ANY, Command, Engine, FleetWorker, Reply, Say
 from pipeline.fleet.health import Health
 from pipeline.system.workers import Answer
@@ -157,7 +157,7 @@ class FleetDispatcher:
         self._waiting.clear()
         shut = sorted(self._health.quarantined)
         cause = "No worker that is there can execute this" + (
-            f", and {listed(shut)} failed too often." if shut else "."
+            f", and {list_some(shut)} failed too often." if shut else "."
         )
         remedy = "Start a worker on a machine with these devices, and run the same command again."
         for name in names:

@@ -15,8 +15,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import UsageError
-from pipeline.settings.config import Settings, flatten, read_toml
-from pipeline.shared.validation import Faults, table
+from pipeline.settings.config import Settings, flatten_settings, read_toml
+from pipeline.shared.validation import Faults, strict_table
 
 ONE, EVERY = "one", "every"  # on how many kinds of machines of a fleet a job runs
 NAMED_BY = 8  # digits of a fingerprint that name a kind of machine
@@ -28,7 +28,7 @@ REMEDY = (
 NO_NAMES = '/\\:*?"<>|'  # what Windows takes in no name; the folder of a batch may be looked at there
 
 
-@table()
+@strict_table()
 class JobsEntry(TypedDict, total=False):
     """A [[jobs]]: the product of its models, devices, settings and seeds; devices are those of the settings if none."""
 
@@ -40,7 +40,7 @@ class JobsEntry(TypedDict, total=False):
     machines: Literal["one", "every"]
 
 
-@table()
+@strict_table()
 class JobsFile(TypedDict, total=False):
     """The file of a batch. defaults: settings of all jobs."""
 
@@ -78,7 +78,7 @@ def read_jobs(path: Path) -> list[Job]:
     faults = Faults(str(path), UsageError, REMEDY)
     document = faults.checked(JobsFile, read_toml(path))
     faults.end()
-    base = Settings().updated(flatten(document.get("defaults", {})), f"[defaults] of {path}")
+    base = Settings().updated(flatten_settings(document.get("defaults", {})), f"[defaults] of {path}")
     jobs = [
         job
         for i, entry in enumerate(document["jobs"])
@@ -103,7 +103,7 @@ def _expand_entry(entry: JobsEntry, base: Settings, where: str, folder: Path) ->
 
     @cache
     def with_variant(device: str, v: int) -> Settings:
-        changed = flatten(variants[v]) | ({"devices": [device]} if device else {})
+        changed = flatten_settings(variants[v]) | ({"devices": [device]} if device else {})
         settings = base.updated(changed, where)
         data = settings.coarsen.input  # a file of arrays is named from the folder of the jobs file
         return settings.updated({"coarsen.input": str(folder.absolute() / data)}, where) if data else settings
@@ -112,7 +112,7 @@ def _expand_entry(entry: JobsEntry, base: Settings, where: str, folder: Path) ->
     for (model, stem), (d, device), (v, variant), seed in itertools.product(
         zip(models, file_stems(models), strict=True), enumerate(devices), enumerate(variants), seeds
     ):
-        changed = {**flatten(variant), "seed": seed} | ({"devices": [device]} if device else {})
+        changed = {**flatten_settings(variant), "seed": seed} | ({"devices": [device]} if device else {})
         parts = [entry.get("name", ""), stem]
         parts += [f"devices{d + 1}"] * (len(devices) > 1) + [f"settings{v + 1}"] * (len(variants) > 1)
         parts += [f"seed{seed}"] * (len(seeds) > 1)

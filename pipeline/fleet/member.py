@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import listed
-from pipeline.result.result import versions
+from pipeline.core.errors import list_some
+from pipeline.result.result import read_versions
 from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.store.store import Store, default_store
-from pipeline.system.workers import Begin, ignore_step, serve
+from pipeline.system.workers import Begin, ignore_step, serve_commands
 
 MUST_AGREE = ("placewright", "openvino")  # what they make is filed under keys that were computed elsewhere
 CLOCK_S = 5.0  # by which clocks may differ unsaid: entries of the store are swept by their age
@@ -43,7 +43,7 @@ def describe_worker(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[
     Raises:
         StoreError: it sees no mark, and can write no store of its own.
     """
-    from runtime.machines.devices import discover, fingerprint, hardware
+    from runtime.machines.devices import discover_plugins, hardware_facts, hardware_fingerprint
 
     mark = Path(command["mark"])
     own = ""
@@ -51,14 +51,14 @@ def describe_worker(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[
         store = Store(default_store())  # which may be moved by an environment variable of this worker
         store.prepare()
         own = str(store.root)
-    return {"fingerprint": fingerprint(hardware(discover())), "store": own, **read_traits()}
+    return {"fingerprint": hardware_fingerprint(hardware_facts(discover_plugins())), "store": own, **read_traits()}
 
 
 def read_traits() -> dict[str, Any]:
     """Return what the workers of a fleet should have in common, but for the node, and the clock."""
     return {
         "node": platform.node(),
-        "versions": {"python": platform.python_version(), **versions()},
+        "versions": {"python": platform.python_version(), **read_versions()},
         "environment": {name: os.environ.get(name, "") for name in ENVIRONMENT},
         "clock_s": time.time(),
     }
@@ -81,7 +81,7 @@ def explain_refusal(told: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     if "error" in told:
         return f"it cannot tell what it is: {told['error']['cause']}"
     other = compare_versions({k: told["versions"].get(k) for k in MUST_AGREE}, own["versions"])
-    return f"it has {listed(other)}" if other else ""
+    return f"it has {list_some(other)}" if other else ""
 
 
 def compare_traits(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
@@ -100,4 +100,4 @@ def compare_versions(told: Mapping[str, Any], own: Mapping[str, Any]) -> list[st
 
 
 if __name__ == "__main__":
-    serve({"mark": describe_worker, "devices": describe_machine})
+    serve_commands({"mark": describe_worker, "devices": describe_machine})

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from pipeline.core.errors import MeasurementError, told_error
+from pipeline.core.errors import MeasurementError, error_from_document
 from pipeline.core.figures import gap_of
 from pipeline.core.stages import is_proven
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, Engine, Say
-from pipeline.offline.records import MemberRecord, SearchDocument, TogetherDocument
+from pipeline.offline.records import MemberRecord, MembersDocument, SearchDocument
 from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort
 from pipeline.offline.worker import files_of, to_command
@@ -26,7 +26,7 @@ SEARCHER = "pipeline.offline.worker"  # the module whose processes search
 
 def search_on(
     engine: Engine, scenario: Scenario, effort: Effort, placers: Sequence[str], *, progress: Say
-) -> TogetherDocument:
+) -> MembersDocument:
     """Return the best of as many searches as the workers have room for, at least one per placer.
 
     effort: of each search. Its seeds count up from the scenario's, after every round of the placers. progress: told
@@ -38,7 +38,7 @@ def search_on(
         DeviceError: the engine is gone.
     """
     for name in placers:
-        registry.build("place", name, scenario.parameters("place", name))
+        registry.build_implementation("place", name, scenario.parameters("place", name))
     load(scenario)
     room = max(len(placers), sum(worker.slots for worker in engine.workers()))
     dispatcher = FleetDispatcher(engine, progress)
@@ -60,11 +60,11 @@ def search_on(
         if combine_answers(list(answers.values()))["proven"]:
             break
     if not answers:
-        raise told_error(why, MeasurementError)
+        raise error_from_document(why, MeasurementError)
     return combine_answers(list(answers.values()))
 
 
-def combine_answers(documents: Sequence[SearchDocument]) -> TogetherDocument:
+def combine_answers(documents: Sequence[SearchDocument]) -> MembersDocument:
     """Return the answer with the best placement and the best bound; of equal ones the first by placer and seed."""
     ordered = sorted(documents, key=lambda d: (d["placer"], d["seed"]))
     best = min(ordered, key=lambda d: d["value_s"])
@@ -81,7 +81,7 @@ def combine_answers(documents: Sequence[SearchDocument]) -> TogetherDocument:
         )
         for d in ordered
     ]
-    together: TogetherDocument = {**best, "members": members}
+    together: MembersDocument = {**best, "members": members}
     together["lower_bound_s"] = bound_s
     together["bound_by"] = bound["bound_by"]
     together["gap"] = gap_of(value_s, bound_s)

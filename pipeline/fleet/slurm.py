@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 
 from pipeline.core.errors import UsageError
 from pipeline.settings.config import parse_time, read_toml
-from pipeline.shared.validation import Faults, table
+from pipeline.shared.validation import Faults, strict_table
 
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(gt=0)]
@@ -38,7 +38,7 @@ REMEDY = (
 )
 
 
-@table()
+@strict_table()
 class WorkersFile(TypedDict, total=False):
     """The keys of the file, as above."""
 

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Any
 
 from coarsen.reading.model.files import model_files
-from pipeline.core.errors import PlacewrightError, StoreError, error_document, told_error
+from pipeline.core.errors import PlacewrightError, StoreError, error_document, error_from_document
 from pipeline.fleet.engine import Command
-from pipeline.store.store import Entry, Store, digest, file_digest, writing
+from pipeline.store.store import Entry, Store, as_store_errors, file_digest, json_digest
 from pipeline.system.workers import Answer
 
 SENT = "sent"
@@ -52,7 +52,7 @@ class ArtifactTransfer:
             self._ask(forget=list(command.forgets))
         entries = {key: entry for key in (*command.reads, *command.makes) if (entry := self.store.intact(key))}
         files = {path: _files_with(Path(path)) for path in command.files}
-        folders = {p: digest({name: file_digest(f) for name, f in each.items()}) for p, each in files.items()}
+        folders = {p: json_digest({name: file_digest(f) for name, f in each.items()}) for p, each in files.items()}
         seals = {key: _seal(entry) for key, entry in entries.items()}
         missing = self._ask(missing=seals, folders=list(folders.values()))["missing"]
         for key, entry in entries.items():
@@ -81,7 +81,7 @@ class ArtifactTransfer:
     def _ask(self, **request: Any) -> Answer:
         answer = self.call({"root": str(self.root), **request})
         if "error" in answer:
-            raise told_error(answer["error"])
+            raise error_from_document(answer["error"])
         return answer
 
     def _send(self, files: Mapping[str, Path], content: str) -> str:
@@ -96,14 +96,14 @@ class ArtifactTransfer:
     def _fetch(self, key: str, told: Mapping[str, Any]) -> None:
         with self.store.scratch() as scratch:
             payload = scratch / "payload"
-            with writing(self.store.root):
+            with as_store_errors(self.store.root):
                 payload.mkdir()
                 for name, size in told["sizes"].items():
                     with (payload / Path(name).name).open("wb") as out:
                         for at in range(0, size, PIECE):
                             out.write(self._ask(read=key, name=name, at=at)["piece"])
                 files = {file.name: file_digest(file) for file in payload.iterdir()}
-            if files != told["files"] or digest(told["parts"]) != key:
+            if files != told["files"] or json_digest(told["parts"]) != key:
                 raise StoreError(f"The artifact {key[:12]} arrived damaged.", "Run the same command again.")
             with self.store.making(key):
                 self.store.add(key, told["parts"], told["provenance"], payload)
@@ -114,7 +114,7 @@ def handle_request(request: Request) -> Answer:
     [what] = HANDLERS.keys() & request.keys()
     store = Store(Path(request["root"]))
     try:
-        with writing(store.root):
+        with as_store_errors(store.root):
             return HANDLERS[what](store, request)
     except PlacewrightError as error:
         return {"error": error_document(error)}
@@ -193,7 +193,7 @@ def _files_with(path: Path) -> dict[str, Path]:
 
 def _seal(entry: Entry) -> str:
     """Return what tells an entry from another of the same key: what is measured again has other figures."""
-    return digest([dict(entry.files), dict(entry.provenance)])
+    return json_digest([dict(entry.files), dict(entry.provenance)])
 
 
 def _with_paths(value: Any, paths: Mapping[str, str]) -> Any:

@@ -76,16 +76,16 @@ class Exercise:
     def case(self) -> LoadedScenario:
         """Return the exercise with its graph made, on devices of its memory."""
         scenario = Scenario(f"zoo:{self.graph}", self.topology, level=self.level, seed=self.seed)
-        return within(load(scenario), self.share) if self.share else load(scenario)
+        return limit_memory(load(scenario), self.share) if self.share else load(scenario)
 
-    def lesson(self) -> ListTrainingCase:
+    def training_case(self) -> ListTrainingCase:
         """Return the exercise with the best that rules of thumb reach."""
         case = self.case()
         simulator = case.simulator()
         return ListTrainingCase.of(self.family, case.problem, simulator, reference_s=best_rule_s(case))
 
 
-def curriculum(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[Exercise]]:
+def split_exercises(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[Exercise]]:
     """Return what to learn from and what to judge by, the same every time.
 
     left_out: families that are in neither.
@@ -99,7 +99,9 @@ def curriculum(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[
             raise UnknownNameError("family", family, families)
     learned: list[Exercise] = []
     judged: list[Exercise] = []
-    for i, (family, graph) in enumerate((family, graph) for family, graph in _graphs() for _ in range(PER_GRAPH)):
+    for i, (family, graph) in enumerate(
+        (family, graph) for family, graph in _exercise_graphs() for _ in range(PER_GRAPH)
+    ):
         machine = TOPOLOGIES[i % len(TOPOLOGIES)], LEVELS[i % len(LEVELS)], CAPS[i % len(CAPS)]
         if family not in left_out:
             seed = 0 if family in FAMILIES else i
@@ -107,7 +109,7 @@ def curriculum(*, left_out: Collection[str] = ()) -> tuple[list[Exercise], list[
     return learned, judged
 
 
-def _graphs() -> Iterator[tuple[str, str]]:
+def _exercise_graphs() -> Iterator[tuple[str, str]]:
     """Yield families and graphs."""
     for family, graphs in GRAPHS.items():
         for graph in graphs:
@@ -117,7 +119,7 @@ def _graphs() -> Iterator[tuple[str, str]]:
             yield family, f"{family}?index={index}"
 
 
-def within(case: LoadedScenario, share: float) -> LoadedScenario:
+def limit_memory(case: LoadedScenario, share: float) -> LoadedScenario:
     """Return a case on devices that hold a share of an equal part of what one device alone would hold."""
     topology = case.topology
     free = tuple(replace(d, memory_bytes=0) for d in topology.devices)

@@ -51,9 +51,9 @@ def write_official(path: Path, case: LoadedScenario, placement: Placement) -> No
     """
     from coarsen.reading.graph.msr_files import official_result
 
-    loads, _ = _counted(case, placement)
+    loads, _ = _official_loads(case, placement)
     document = official_document(case.scenario.graph)
-    turns = turns_of(placement, _calls(case))
+    turns = turns_of(placement, _calls_allowed(case))
     write_json(path, official_result(document, case.graph.names, (placement.device, turns), loads, case.topology))
 
 
@@ -66,13 +66,13 @@ def read_official(path: Path, case: LoadedScenario) -> tuple[Placement, Official
     from coarsen.reading.graph.msr_files import placed_by
 
     document = official_document(case.scenario.graph)
-    calls = _calls(case)
+    calls = _calls_allowed(case)
     placed, turns, result = placed_by(read_object(path, "a result"), document, case.topology, calls, where=str(path))
     placement = Placement.from_json(placed, case.graph.names, case.topology.names)
     if calls > 1:
         turn = np.array([turns[name] for name in case.graph.names], np.float64)
         placement = Placement(placement.device, placement.devices, turn)
-    loads, faults = _counted(case, placement)
+    loads, faults = _official_loads(case, placement)
     stated_ms = result.get(loads.key, -1.0)
     if stated_ms >= 0 and abs(stated_ms * MS - loads.value_s) > CLOSE * loads.value_s:
         faults.append(f"it states a {WORDS[loads.key]} of {stated_ms:g} ms, and has {loads.value_s / MS:g} ms")
@@ -80,12 +80,12 @@ def read_official(path: Path, case: LoadedScenario) -> tuple[Placement, Official
     return placement, {"stated_s": stated_s, "checked_s": loads.value_s, "faults": faults}
 
 
-def _calls(case: LoadedScenario) -> int:
+def _calls_allowed(case: LoadedScenario) -> int:
     """Return how often each accelerator may be called; 1 where the evaluator does not count calls."""
     return case.scenario.measurer().execution.call_limit or 1
 
 
-def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads, list[str]]:
+def _official_loads(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads, list[str]]:
     """Return (what a placement comes to as the official tools say it, what is wrong with it, in words)."""
     from coarsen.reading.graph.msr_files import OfficialLoads
 
@@ -98,7 +98,7 @@ def _counted(case: LoadedScenario, placement: Placement) -> tuple[OfficialLoads,
             backward = backward_operations(case.graph)
             value_s = sum(max(checked_loads(case.problem, device, mine.tolist())[0]) for mine in (~backward, backward))
         return OfficialLoads("maxLoad", value_s, {(d, 0): s for d, s in enumerate(load_s)}), faults
-    loads = checked_latency(case.problem, device, turns_of(placement, _calls(case)))
+    loads = checked_latency(case.problem, device, turns_of(placement, _calls_allowed(case)))
     lasts = {(names.index(call["device"]), call["number"]): call["end_s"] - call["start_s"] for call in loads.calls}
     on_cpus = {(d, 0): s for d, s in enumerate(loads.cpu_s) if case.topology.devices[d].kind == "cpu"}
-    return OfficialLoads("totalLatency", loads.value_s, lasts | on_cpus, _calls(case)), loads.faults
+    return OfficialLoads("totalLatency", loads.value_s, lasts | on_cpus, _calls_allowed(case)), loads.faults

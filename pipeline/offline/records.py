@@ -117,7 +117,7 @@ class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     replicated: list[PipelineStageRecord] | None
 
 
-class TogetherDocument(SearchDocument):
+class MembersDocument(SearchDocument):
     """The answer of several searches for the same thing: the best of them, under the best bound."""
 
     members: list[MemberRecord]

@@ -114,7 +114,7 @@ class Scenario:
             UsageError: there is no evaluator of that name, it is not a simulator, or the options do not fit it.
         """
         name = self.evaluator
-        known = {p.name for p in registry.parameters(registry.implementation("measure", name))}
+        known = {p.name for p in registry.parameters_of(registry.load_implementation("measure", name))}
         values = self.parameters("measure", name)
         if self.level and "level" not in known:
             raise UsageError(f"The evaluator {name} has no levels of contention.", "Remove --level, or use listsched.")
@@ -130,7 +130,7 @@ class Scenario:
             values["calls"] = self.calls
         if "memory" in known and not self.memory:
             values["memory"] = False
-        predictor = registry.build("measure", name, values)
+        predictor = registry.build_implementation("measure", name, values)
         if not isinstance(predictor, Predictor):
             raise UsageError(
                 f"The evaluator {name} is not a simulator.", "Use listsched, sequential, pipelined or latency."
@@ -197,20 +197,20 @@ def load(scenario: Scenario) -> LoadedScenario:
     """
     from runtime.machines.cost_file import read_costs
     from runtime.machines.costs import cost_table
-    from runtime.machines.topology import machine
+    from runtime.machines.topology import machine_of
 
     scenario.measurer()  # a wrong option is said before anything is read
     source = read_graph(scenario)
     workload = source.workload
     graph = workload.graph if scenario.ties else replace(workload.graph, colocate=np.full(workload.graph.n, -1))
     limits = {"link_bytes_per_s": workload.link_bytes_per_s, "memory_bytes": workload.memory_bytes}
-    devices = machine(_topology_of(scenario, workload), **limits)  # type: ignore[arg-type]
+    devices = machine_of(_topology_of(scenario, workload), **limits)  # type: ignore[arg-type]
     if not scenario.memory:
         devices = devices.without_memory_limits()
     topology = devices.topology
     given = None if scenario.costs is None else read_costs(Path(scenario.costs), graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
-    pins = {} if scenario.pins is None else _pins(Path(scenario.pins), graph, source.members)
+    pins = {} if scenario.pins is None else _read_pins(Path(scenario.pins), graph, source.members)
     ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is
     problem = problem_of(graph, topology, costs, pins=pins, ordered=ordered, tags=workload.tags)
     _check_ties(problem)
@@ -301,7 +301,7 @@ def read_object(path: Path, what: str) -> Mapping[str, Any]:
     return document
 
 
-def _pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | None) -> dict[str, str]:
+def _read_pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | None) -> dict[str, str]:
     """Return {operation of the graph: device}; a pin of a merged operation binds the one it belongs to."""
     document = read_object(path, "pins")
     if not all(isinstance(device, str) for device in document.values()):

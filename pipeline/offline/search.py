@@ -31,14 +31,14 @@ from pipeline.offline.records import (
 )
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
 from pipeline.offline.stages import replicated_records, stage_records
-from pipeline.placing.recipes import for_placer, lifted
-from pipeline.placing.rehearsal import rehearse, telling_of_compiling
-from pipeline.progress.interruption import apart
+from pipeline.placing.recipes import for_placer, lift_answer
+from pipeline.placing.rehearsal import compile_kernels, telling_of_compiling
+from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.trace import check_writable, write_trace
-from pipeline.progress.watch import Watcher, spoken, unwatched
+from pipeline.progress.watch import Watcher, ignore_progress, with_progress_line
 from pipeline.settings import registry
-from pipeline.settings.declared import declared, placers_called
-from pipeline.store.checkpoint import kept, read_policy
+from pipeline.settings.declared import placers_called, read_declaration
+from pipeline.store.checkpoint import read_policy, with_checkpointer
 from pipeline.store.store import write_json
 
 BOUND_S = 2.0  # seconds for the parts of a bound that improve with time
@@ -78,13 +78,13 @@ def search(
     trace: str | Path | None = None,
     official: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
-    watch: Watcher = unwatched,
+    watch: Watcher = ignore_progress,
 ) -> SearchDocument:
     """Return the best placement found and what is known of it; docs/search.md lists the keys.
 
     trace: where to write the placement's timeline; official: where to write it as the tools of Tarnawski et al. do.
     progress: told a line for people, now and then. watch: told the same
-    in numbers; see `pipeline.progress.watch.watching`.
+    in numbers; see `pipeline.progress.watch.open_watcher`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -92,12 +92,14 @@ def search(
     chosen = effort or Effort()
 
     def work(check: Callable[[], None]) -> SearchDocument:
-        return _search(scenario, chosen, (trace, official), _hook(spoken(progress, watch), check), progress)
+        return _run_search(
+            scenario, chosen, (trace, official), _progress_hook(with_progress_line(progress, watch), check), progress
+        )
 
-    return apart(work)
+    return run_interruptible(work)
 
 
-def _search(
+def _run_search(
     scenario: Scenario,
     effort: Effort,
     files: tuple[str | Path | None, str | Path | None],
@@ -110,26 +112,26 @@ def _search(
             check_writable(Path(path))
     if official is not None:
         official_document(scenario.graph)
-    placer = registry.build("place", effort.placer, scenario.parameters("place", effort.placer))
+    placer = registry.build_implementation("place", effort.placer, scenario.parameters("place", effort.placer))
     learned = None if effort.policy is None else read_policy(Path(effort.policy))
     case = load(scenario)
     if isinstance(placer, LearningPlacer):
         case = case.with_policy(learned=learned)
-    case = _kept(case, effort, placer)
+    case = _with_checkpoints(case, effort, placer)
     simulator = case.simulator()
-    rehearse((effort.placer,), scenario.evaluator, case.graph.n, say=say)
+    compile_kernels((effort.placer,), scenario.evaluator, case.graph.n, say=say)
     begun = time.monotonic()
     try:
-        answer, evaluations = _answer(case, simulator, placer, effort.budget, partial(hook, effort.placer))
+        answer, evaluations = _place_case(case, simulator, placer, effort.budget, partial(hook, effort.placer))
     except DeviceError as error:
         raise _short_of_memory(case, simulator) or error from error
     seconds = time.monotonic() - begun
     best = answer.best
     if isinstance(best.result, MeasurementFailed):
-        raise _refusal(case, simulator, answer)
-    answer = _bounded(case, simulator, answer)
+        raise _infeasible_error(case, simulator, answer)
+    answer = _with_bound(case, simulator, answer)
     document: SearchDocument = {
-        **_words(case, simulator),
+        **_scenario_record(case, simulator),
         "mode": "order" if scenario.ordered else "placement",
         "placer": effort.placer,
         "seed": scenario.seed,
@@ -147,16 +149,16 @@ def _search(
         "stages": stage_records(case, best.placement),
         "calls": call_records(case, best.placement),
         "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),
-        **_figures(case, simulator, best.placement),
+        **_figures_record(case, simulator, best.placement),
         **case.lifted(best.placement),
     }
     if official is not None:
         write_official(Path(official), case, best.placement)
-    _trace(simulator, best.placement, trace)
+    _write_trace(simulator, best.placement, trace)
     return document
 
 
-def _answer(
+def _place_case(
     case: LoadedScenario, alone_in: Simulator, placer: Placer, budget: Budget, progress: ProgressHook
 ) -> tuple[Answer, int]:
     """Return what a placer answers, in terms of the case's operations, and after how many evaluations.
@@ -170,7 +172,7 @@ def _answer(
     spent = (
         simulator.evaluations if answer.evaluations is None else answer.evaluations
     )  # before an interruption as well
-    return lifted(answer, grouping), spent
+    return lift_answer(answer, grouping), spent
 
 
 def simulate(
@@ -202,11 +204,11 @@ def simulate(
             "Place them on other devices.",
         )
     with telling_of_compiling(progress):
-        figures = _figures(case, simulator, given)
+        figures = _figures_record(case, simulator, given)
     ordered_s = figures["priority_s"]
     value_s = figures["fifo_s"] if ordered_s is None else ordered_s
     document: SimulateRecord = {
-        **_words(case, simulator),
+        **_scenario_record(case, simulator),
         "value_s": value_s,
         "stages": stage_records(case, given),
         "calls": call_records(case, given),
@@ -214,7 +216,7 @@ def simulate(
         **figures,
         **case.lifted(given),
     }
-    _trace(simulator, given, trace)
+    _write_trace(simulator, given, trace)
     return document
 
 
@@ -247,15 +249,15 @@ def bound(
     simulator = case.simulator()
 
     def work(_: Callable[[], None]) -> ProvenRecord:
-        rehearse((), scenario.evaluator, case.graph.n, say=progress)
+        compile_kernels((), scenario.evaluator, case.graph.n, say=progress)
         begun = time.monotonic()
         value_s, by = lower_bound(case.problem, simulator.execution, seconds=seconds, one_to_one=True)
         return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
-    return {**_words(case, simulator), **apart(work)}
+    return {**_scenario_record(case, simulator), **run_interruptible(work)}
 
 
-def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
+def _with_bound(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:
     """Return the answer with a bound: the placer's, or one of our own where it proved nothing."""
     from policy.place.exact.shared.proofs import lower_bound
 
@@ -265,7 +267,7 @@ def _bounded(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answ
     return replace(answer, lower_bound_s=bound_s, bound_by=by)
 
 
-def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
+def _scenario_record(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     """Return what was asked, and how large it is."""
     scenario, execution = case.scenario, simulator.execution
     queues, stages = execution.queue_rules, execution.stage_rules
@@ -286,7 +288,7 @@ def _words(case: LoadedScenario, simulator: Simulator) -> ScenarioRecord:
     }
 
 
-def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -> FiguresRecord:
+def _figures_record(case: LoadedScenario, simulator: Simulator, placement: Placement) -> FiguresRecord:
     """Return what the placement costs, run first come first served and, if it has an order, by its priorities."""
     device = placement.device[None]
     fifo = simulator.simulate(device, None)
@@ -303,7 +305,7 @@ def _figures(case: LoadedScenario, simulator: Simulator, placement: Placement) -
     }
 
 
-def _trace(simulator: Simulator, placement: Placement, path: str | Path | None) -> None:
+def _write_trace(simulator: Simulator, placement: Placement, path: str | Path | None) -> None:
     if path is not None:
         write_trace(Path(path), simulator.timeline(placement))
 
@@ -314,16 +316,16 @@ def _short_of_memory(case: LoadedScenario, simulator: Simulator) -> DeviceError 
 
     if not case.scenario.memory:
         return None
-    return explain_memory(case.problem, lambda placement: _peak_bytes(simulator, [placement]))
+    return explain_memory(case.problem, lambda placement: _least_peak_bytes(simulator, [placement]))
 
 
-def _peak_bytes(simulator: Simulator, placements: Sequence[Placement]) -> int:
+def _least_peak_bytes(simulator: Simulator, placements: Sequence[Placement]) -> int:
     """Return the most that a device holds under the placement where that is least."""
     peak = simulator.simulate(np.stack([placement.device for placement in placements])).peak_bytes
     return int(peak.max(axis=1).min())
 
 
-def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
+def _infeasible_error(case: LoadedScenario, simulator: Simulator, answer: Answer) -> DeviceError | MeasurementError:
     """Return the error for a search in which no placement ran."""
     short = _short_of_memory(case, simulator)
     if short is not None:
@@ -332,7 +334,7 @@ def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Devi
     message = "" if not isinstance(failed, MeasurementFailed) else f"{failed.kind}: {failed.message}"
     if not isinstance(failed, MeasurementFailed) or failed.kind != "out_of_memory":
         return MeasurementError(f"No placement could be simulated ({message}).", "Raise --budget.")
-    needed = _peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
+    needed = _least_peak_bytes(simulator, [candidate.placement for candidate in answer.candidates])
     return DeviceError(
         f"No feasible placement was found within the memory limits ({message}).",
         f"The smallest placement seen needs {needed} bytes per device. Raise --budget, use another --placer, or pass "
@@ -340,7 +342,7 @@ def _refusal(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Devi
     )
 
 
-def _hook(tell: Watcher, check: Callable[[], None]) -> Watcher:
+def _progress_hook(tell: Watcher, check: Callable[[], None]) -> Watcher:
     def hook(placer: str, p: Progress) -> None:
         check()
         tell(placer, p)
@@ -348,7 +350,7 @@ def _hook(tell: Watcher, check: Callable[[], None]) -> Watcher:
     return hook
 
 
-def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenario:
+def _with_checkpoints(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenario:
     """Return the case with the state of its search kept where the effort says.
 
     Raises:
@@ -367,7 +369,7 @@ def _kept(case: LoadedScenario, effort: Effort, placer: Placer) -> LoadedScenari
     check_writable(folder / "state.safetensors")
     scenario, measurer = case.scenario, case.scenario.measurer()
     params = canonical(placer)
-    called = [[name, declared("place", name).version] for name in placers_called(effort.placer, params)]
+    called = [[name, read_declaration("place", name).version] for name in placers_called(effort.placer, params)]
     asked = (effort.placer, placer.version, params, scenario.seed, *called)
     rules = (scenario.evaluator, measurer.version, canonical(measurer))
-    return replace(case, problem=kept(case.problem, folder, *asked, *rules))
+    return replace(case, problem=with_checkpointer(case.problem, folder, *asked, *rules))

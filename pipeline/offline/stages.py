@@ -12,8 +12,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.offline.records import PipelineStageRecord
 from pipeline.offline.scenario import LoadedScenario
-from pipeline.shared.contiguity import forward_edges, stand_in_edges
-from pipeline.shared.partition import colocated
+from pipeline.shared.contiguity import forward_edges, substitute_edges
+from pipeline.shared.partition import colocation_grouping
 
 
 def checked_loads(
@@ -75,7 +75,7 @@ def broken_rules(problem: Problem, device: Sequence[int]) -> list[str]:
 def device_order(problem: Problem, device: Sequence[int]) -> list[int] | None:
     """Return the devices in use in an order that all edges of the forward pass follow; None if there is none."""
     graph = problem.graph
-    edges = np.concatenate([forward_edges(graph), stand_in_edges(graph, colocated(graph))], axis=1)
+    edges = np.concatenate([forward_edges(graph), substitute_edges(graph, colocation_grouping(graph))], axis=1)
     before: dict[int, set[int]] = {d: set() for d in sorted(set(device))}
     for a, b in edges.T.tolist():
         if device[a] != device[b]:

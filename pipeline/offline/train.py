@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.core.errors import UsageError
-from pipeline.offline.curriculum import Exercise, curriculum
-from pipeline.store.store import digest, write_json
+from pipeline.offline.curriculum import Exercise, split_exercises
+from pipeline.store.store import json_digest, write_json
 from policy.place.learned.neural_list import complementing
 from policy.place.learned.neural_list.complementing import Complementing, Team, complemented
 from policy.place.learned.neural_list.list_policy import ListPolicy
@@ -51,18 +51,18 @@ def train(
     """
     first = TrainingState.first() if after is None else TrainingState.after(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
-    chosen["after"] = None if after is None else digest(first.mean.tolist())
-    stand = _resumed(out / STATE, chosen, first, lambda document: TrainingState.of_json(document["stand"]))
+    chosen["after"] = None if after is None else json_digest(first.mean.tolist())
+    stand = _resume_course(out / STATE, chosen, first, lambda document: TrainingState.of_json(document["stand"]))
     learned, judged = (
-        _lessons(_cut(some, limit), say) if stand.generation < course.generations else []
-        for some in curriculum(left_out=left_out)
+        _training_cases(_first_of_families(some, limit), say) if stand.generation < course.generations else []
+        for some in split_exercises(left_out=left_out)
     )
     while stand.generation < course.generations:
         looks = len(stand.log)
         stand = trained(stand, course, learned, judged)
         write_json(out / STATE, {"chosen": chosen, "stand": stand.to_json()})
         if len(stand.log) > looks:
-            say(_sentence(stand))
+            say(_describe_state(stand))
     ListPolicy.write(out / WEIGHTS, [ListPolicy.of_vector(stand.best)])
     write_json(
         out / LOG, {**chosen, "generations": stand.generation, "best_loss": stand.best_loss, "log": list(stand.log)}
@@ -70,7 +70,7 @@ def train(
     return stand
 
 
-def complement(
+def train_complement(
     out: Path,
     course: Complementing,
     *,
@@ -92,10 +92,11 @@ def complement(
     """
     first = Team.first(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": complementing.settings_json(course), "left_out": sorted(left_out)}
-    chosen |= {"limit": limit, "after": digest(first.vectors.tolist())}
-    team = _resumed(out / STATE, chosen, first, lambda document: Team.of_json(document["team"]))
+    chosen |= {"limit": limit, "after": json_digest(first.vectors.tolist())}
+    team = _resume_course(out / STATE, chosen, first, lambda document: Team.of_json(document["team"]))
     learned, judged = (
-        _lessons(_cut(some, limit), say) if team.round < course.rounds else [] for some in curriculum(left_out=left_out)
+        _training_cases(_first_of_families(some, limit), say) if team.round < course.rounds else []
+        for some in split_exercises(left_out=left_out)
     )
     while team.round < course.rounds:
         team = complemented(team, course, learned, judged, say)
@@ -105,7 +106,9 @@ def complement(
     return team
 
 
-def _resumed(path: Path, chosen: dict[str, Any], first: Course, read: Callable[[dict[str, Any]], Course]) -> Course:
+def _resume_course(
+    path: Path, chosen: dict[str, Any], first: Course, read: Callable[[dict[str, Any]], Course]
+) -> Course:
     """Return where a course stands; first: its beginning, read: the stand of a document.
 
     Raises:
@@ -123,7 +126,7 @@ def _resumed(path: Path, chosen: dict[str, Any], first: Course, read: Callable[[
         raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
 
 
-def _cut(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
+def _first_of_families(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
     """Return the first `limit` exercises of every family."""
     taken: dict[str, list[Exercise]] = {}
     for exercise in exercises:
@@ -131,15 +134,15 @@ def _cut(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:
     return [exercise for family in taken.values() for exercise in family[:limit]]
 
 
-def _lessons(exercises: Sequence[Exercise], say: Say) -> list[ListTrainingCase]:
+def _training_cases(exercises: Sequence[Exercise], say: Say) -> list[ListTrainingCase]:
     """Return the lessons of exercises for which some placement fits."""
-    lessons = [exercise.lesson() for exercise in exercises]
+    lessons = [exercise.training_case() for exercise in exercises]
     usable = [lesson for lesson in lessons if math.isfinite(lesson.reference_s)]
     say(f"{len(usable)} lessons of {len({lesson.family for lesson in usable})} families")
     return usable
 
 
-def _sentence(stand: TrainingState) -> str:
+def _describe_state(stand: TrainingState) -> str:
     last = stand.log[-1]
     return (
         f"generation {last['generation']}: {math.exp(last['training']):.3f} of the best rule's time in training; "

@@ -13,8 +13,8 @@ from typing import Any
 
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
-from pipeline.settings.registry import file_parameters, implementation
-from pipeline.system.workers import Begin, ignore_step, serve
+from pipeline.settings.registry import file_parameters, load_implementation
+from pipeline.system.workers import Begin, ignore_step, serve_commands
 
 PATHS = ("costs", "pins", "checkpoint", "policy")
 READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does
@@ -54,7 +54,7 @@ def _names_file(key: str) -> bool:
     """Return whether a setting names a file: of arrays, or as a parameter of a placer or simulator."""
     stage, _, rest = key.partition(".")
     name, _, parameter = rest.partition(".")
-    return key == INPUT or (bool(parameter) and parameter in file_parameters(implementation(stage, name)))
+    return key == INPUT or (bool(parameter) and parameter in file_parameters(load_implementation(stage, name)))
 
 
 def search_scenario(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[str, Any]:
@@ -71,4 +71,4 @@ def search_scenario(command: Mapping[str, Any], _: Begin = ignore_step) -> dict[
 
 
 if __name__ == "__main__":
-    serve({"scenario": search_scenario})
+    serve_commands({"scenario": search_scenario})

@@ -20,7 +20,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
 from pipeline.placing.finals import FinalistRow, candidate_name
-from pipeline.placing.in_segments import in_segments
+from pipeline.placing.in_segments import segment_variants
 from pipeline.placing.rows import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
 from pipeline.placing.seconds import own_seconds, size_log_gains, size_seconds, slow_starts
 from pipeline.shared import payload
@@ -31,7 +31,7 @@ from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
     from runtime.measuring.contest.contest import Contest, Explore
-    from runtime.measuring.contest.entrants import Entrant
+    from runtime.measuring.contest.entrants import Contender
     from runtime.measuring.contest.pairs import PairBench
     from runtime.measuring.contest.variant import Variant
 
@@ -83,7 +83,7 @@ def on_devices(
     Raises:
         ChildError: the reference cannot be run on the CPU.
     """
-    from runtime.measuring.contest.contest import contest
+    from runtime.measuring.contest.contest import run_contest
     from runtime.measuring.contest.pairs import PairBench
     from runtime.measuring.contest.starts import Written
     from runtime.measuring.contest.variant import known_reference
@@ -94,17 +94,17 @@ def on_devices(
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
     own = finalists if "openvino" in (settings.runtimes or ("openvino",)) else ()
-    splits, placements = _splits(subject, own, settings.objective, settings.runtime)
-    variants = in_order(variants, splits, settings_first=terms.settings_first)
+    splits, placements = _segment_variants(subject, own, settings.objective, settings.runtime)
+    variants = order_variants(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     known = known_reference(subject.model, terms.ran)
     threads = load_threads(settings)
     sizes = load_sizes(subject.model.parent)
     bench_here = PairBench(subject.model, settings, subject.seed, known, checks_s=checks_s, sizes=sizes)
     with beside_load(threads), bench_here as bench:
-        written = Written.of(bench, journal, _conditions(subject, settings))
-        outcome = contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
-        alone = _alone(outcome, bench, settings, deadline, progress)
+        written = Written.of(bench, journal, _conditions_digest(subject, settings))
+        outcome = run_contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
+        alone = _latencies_alone(outcome, bench, settings, deadline, progress)
     rows = [
         _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings, sizes)
         for name in outcome.entries
@@ -115,14 +115,14 @@ def on_devices(
 
 def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Explore]:
     """Return the baselines and the settings to try, and what gives the neighbours of settings."""
-    from runtime.machines.devices import discover
-    from runtime.measuring.contest.baselines import baselines
+    from runtime.machines.devices import discover_plugins
+    from runtime.measuring.contest.baselines import list_baselines
     from runtime.measuring.contest.space import Space
-    from runtime.measuring.profile.precisions import without
+    from runtime.measuring.profile.precisions import without_untolerated
 
     settings = terms.settings
-    plugins = without(discover(), terms.tried)
-    variants = baselines(subject.topology.devices, plugins, settings.objective)
+    plugins = without_untolerated(discover_plugins(), terms.tried)
+    variants = list_baselines(subject.topology.devices, plugins, settings.objective)
     if terms.everyone:
         return [v for v in variants if v.kind == "device"], _nothing_around
     if not settings.settings:
@@ -158,7 +158,9 @@ def _with_onnxruntime(variants: Sequence[Variant], around: Explore, terms: Condi
     return [*variants[:early], space.default(), *more, *variants[early:]], near
 
 
-def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False) -> list[Variant]:
+def order_variants(
+    known: Sequence[Variant], splits: Sequence[Variant], *, settings_first: bool = False
+) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
     Plug-in defaults are first, as something must be the control; then settings and hints, the most promising first,
@@ -175,7 +177,7 @@ def in_order(known: Sequence[Variant], splits: Sequence[Variant], *, settings_fi
     return [*early, *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
 
 
-def _splits(
+def _segment_variants(
     subject: Subject, finalists: Sequence[FinalistRow], objective: str, runtime: str = "hetero"
 ) -> tuple[list[Variant], dict[str, Placement]]:
     """Return the variants that run the finalists, and by name the placements as they are deployed.
@@ -185,7 +187,7 @@ def _splits(
     variants, placements = [], {}
     for rank, row in enumerate(finalists):
         placement = Placement.from_document(row, subject.graph.names, subject.topology.names)
-        segmented = [] if runtime == "hetero" else in_segments(subject, row, placement, objective, first=rank == 0)
+        segmented = [] if runtime == "hetero" else segment_variants(subject, row, placement, objective, first=rank == 0)
         segmented += [] if runtime == "dataflow" else [_by_hetero(subject, row, placement, objective)]
         for variant, deployed in segmented:
             variants.append(variant)
@@ -199,18 +201,18 @@ def _by_hetero(subject: Subject, row: FinalistRow, placement: Placement, objecti
     Where throughput counts, as many requests are in flight as the runtime advises.
     """
     from runtime.measuring.contest.variant import hetero_variant
-    from runtime.measuring.process.affinity import affinities, normalised
+    from runtime.measuring.process.affinity import affinities_of, normalise_placement
 
     graph, devices = subject.graph, subject.topology.devices
-    variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities(graph, placement, devices))
-    return replace(variant, requests=0 if objective == "throughput" else 1), normalised(graph, placement)
+    variant = hetero_variant(candidate_name(row), row["placer"], devices, affinities_of(graph, placement, devices))
+    return replace(variant, requests=0 if objective == "throughput" else 1), normalise_placement(graph, placement)
 
 
 def _nothing_around(variant: Variant) -> list[Variant]:
     return []
 
 
-def _conditions(subject: Subject, settings: MeasureSettings) -> str:
+def _conditions_digest(subject: Subject, settings: MeasureSettings) -> str:
     """Return a digest of what the figures of a start depend on beside its variants."""
     from runtime.measuring.outputs.quality import metric_file
     from runtime.measuring.process.load import load_threads
@@ -222,7 +224,7 @@ def _conditions(subject: Subject, settings: MeasureSettings) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _alone(
+def _latencies_alone(
     contest: Contest,
     bench: PairBench,
     settings: MeasureSettings,
@@ -256,7 +258,7 @@ def _entrant_row(
     sizes: Sequence[MeasuredSize] = (),
 ) -> MeasuredRow:
     """Return the row of a variant."""
-    from runtime.measuring.contest.hetero import measured
+    from runtime.measuring.contest.hetero import measurement_of
 
     entry, result = contest.entries[name], contest.entries[name].failed
     if result is not None or not entry.starts:
@@ -265,11 +267,11 @@ def _entrant_row(
         return _measured_row(what, said, {"left": entry.left, "requests": entry.variant.requests})
     own = own_seconds(contest, name)
     starts, log_ratio = own.starts, contest.standing(name)
-    measurement = measured(entry.variant, starts[-1], np.array(own.samples_s))
+    measurement = measurement_of(entry.variant, starts[-1], np.array(own.samples_s))
     latency = latency_of(own.each_s)
     counted = settings.objective == "throughput" or settings.percentile == MEDIAN
     alone_s = list(alone.get(entry.variant.name, ()))
-    accuracy = _accuracy(entry)
+    accuracy = _accuracy_of(entry)
     standing: ComparedRow = {
         "left": entry.left,
         "same_as": entry.same_as,
@@ -304,7 +306,7 @@ def _entrant_row(
     return _measured_row(_variant_row(entry.variant, placement, graph), said, standing)
 
 
-def _accuracy(entry: Entrant) -> Accuracy:
+def _accuracy_of(entry: Contender) -> Accuracy:
     """Return how far the outputs of a variant are from the reference's, by the start that compared most of them."""
     known = [Accuracy.from_json(s.loaded["accuracy"]) for s in (*entry.screened.values(), *entry.final.values())]
     return max(known, key=lambda accuracy: len(accuracy.kinds))
@@ -393,7 +395,7 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Final
     See `on_devices`; there is no contest.
     """
     from runtime.measuring.contest.variant import Variant
-    from runtime.measuring.process.affinity import HETERO_PROPERTIES, normalised
+    from runtime.measuring.process.affinity import HETERO_PROPERTIES, normalise_placement
 
     graph, topology = subject.graph, subject.topology
     asked: list[tuple[Variant, Placement, Placement | None]] = []
@@ -406,7 +408,7 @@ def in_simulator(subject: Subject, measurer: Measurer, finalists: Sequence[Final
         target = "HETERO:" + ",".join(d.openvino_name for d in used)
         properties = HETERO_PROPERTIES if len(used) > 1 else {}
         variant = Variant(candidate_name(row), row["placer"], target, used, properties, kind="split")
-        asked.append((variant, placement, normalised(graph, placement)))
+        asked.append((variant, placement, normalise_placement(graph, placement)))
     results = measurer.bind(subject).evaluate([placement for _, placement, _ in asked])
     pairs = zip(asked, results, strict=True)
     rows = [

@@ -53,7 +53,7 @@ def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
     raise MeasurementError(f"No candidate could be measured: {words[:600]}.", "Run `placewright doctor`.")
 
 
-def shortlist(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
+def shortlist_candidates(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
     """Return the best candidates, in order, until `most` of them use more than one device.
 
     Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others.

@@ -31,9 +31,9 @@ from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.searchers import Say, Searcher, SearchOutcome, in_turn
 from runtime.calibration.calibrate import median_error, relative_noise
 from runtime.calibration.plausible import plausible_placements
-from runtime.calibration.ridge import fit
+from runtime.calibration.ridge import fit_ridge
 from runtime.calibration.terms import Terms
-from runtime.measuring.process.affinity import normalised
+from runtime.measuring.process.affinity import normalise_placement
 
 KAPPA = 1.0  # standard deviations by which a prediction is taken to be too high
 SEARCH_SHARE = 0.5  # of a round's seconds, for all placers together
@@ -160,7 +160,7 @@ class HybridOutcome:
         return next((f"{f.kind}: {f.message}" for f in failed), None)
 
 
-def alternate(
+def alternate_with_measuring(
     subject: Subject,
     searchers: Sequence[Searcher],
     simulator: Measurer,
@@ -198,18 +198,18 @@ def alternate(
             evaluations[outcome.placer] += outcome.evaluations
             campaign.note(outcome.placer, [(c.placement, c.found_by) for c in outcome.answer.candidates])
         if not turn:
-            campaign.note(CALIBRATION, _drawn(subject, searchers[0].grouping, seed))
+            campaign.note(CALIBRATION, _draw_placements(subject, searchers[0].grouping, seed))
         campaign.predict()
         quota = math.ceil((rounds.measurements - len(campaign.measured)) / left)
         least = 0 if turn else LEAST_ASKED
         ends = Ends(until_s, begun_s + rounds.latest_s, least)
         asked = campaign.measure(ask, quota, ends, say=partial(_say_round, say, turn + 1, rounds.number))
-        history.append(_round(sum(s.evaluations for s in last), asked))
+        history.append(_round_record(sum(s.evaluations for s in last), asked))
     ranked = sorted(campaign.proposals.values(), key=lambda p: p.rank)
     return HybridOutcome(tuple(ranked), tuple(last), evaluations, tuple(history), campaign.belief.used)
 
 
-def _drawn(subject: Subject, grouping: Grouping, seed: int) -> list[tuple[Placement, str]]:
+def _draw_placements(subject: Subject, grouping: Grouping, seed: int) -> list[tuple[Placement, str]]:
     """Return placements of the operations that a search might find, single devices first, with who they are from."""
     placements = plausible_placements(replace(subject, grouping=grouping), DRAWN, seed=seed)
     return [
@@ -221,7 +221,7 @@ def _say_round(say: Say, number: int, total: int, text: str) -> None:
     say(f"round {number} of {total}: {text}")
 
 
-def _round(evaluations: int, asked: Sequence[tuple[float, Proposal]]) -> Round:
+def _round_record(evaluations: int, asked: Sequence[tuple[float, Proposal]]) -> Round:
     pairs = [(said_s, p.measured_s) for said_s, p in asked if 0 < p.measured_s < math.inf]
     error = median_error(*np.array(pairs).T) if pairs else None
     return Round(evaluations, len(asked), sum(math.isinf(p.measured_s) for _, p in asked), error)
@@ -267,7 +267,7 @@ class Campaign:
             )
         # Simulators that know no launches must find the cost of a sub-graph in the latencies.
         terms = Terms.of(subject, launches=predicting.execution.additive)
-        return cls(simulator, terms, believed(terms, []))
+        return cls(simulator, terms, fit_belief(terms, []))
 
     @property
     def measured(self) -> list[Proposal]:
@@ -322,7 +322,7 @@ class Campaign:
             asked.append((proposal.predicted_s, proposal))
             took_s = time.monotonic() - began_s
             say(f"measured {len(asked)} of {quota} placements")
-            self.belief = believed(self.terms, self.measured)
+            self.belief = fit_belief(self.terms, self.measured)
             self.predict()
         return asked
 
@@ -334,7 +334,7 @@ class Campaign:
         return min(waiting, key=self._promise, default=None)
 
     def _normalised(self, placement: Placement) -> Placement:
-        return normalised(self.terms.subject.graph, placement)
+        return normalise_placement(self.terms.subject.graph, placement)
 
     def _promise(self, proposal: Proposal) -> float:
         """Return the lower bound of a proposal's log T."""
@@ -342,7 +342,7 @@ class Campaign:
         return math.log(proposal.predicted_s) - KAPPA * math.sqrt(max(variance, 0.0)) / proposal.predicted_s
 
 
-def believed(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
+def fit_belief(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
     """Return what the measured ones of the proposals make believe."""
     prior, subject = terms.prior, terms.subject
     known = [
@@ -357,7 +357,7 @@ def believed(terms: Terms, proposals: Sequence[Proposal]) -> Belief:
         return Belief(subject, np.outer(prior.scale, prior.scale) * prior.correlation, 0)
     seconds = np.array([result.value_s for _, result in known])
     noise = np.array([relative_noise(result.samples_s) for _, result in known])
-    belief = fit(np.array([row for row, _ in known]), seconds, noise, prior)
+    belief = fit_ridge(np.array([row for row, _ in known]), seconds, noise, prior)
     costs, topology = terms.corrected(belief.value)
     return Belief(replace(subject, costs=costs, topology=topology), belief.covariance, len(known))
 

@@ -21,7 +21,7 @@ SEGMENT_S = 3e-5  # what a segment takes beyond its operations; docs/executor.md
 RUNNERS: Mapping[str, Sequence[str]] = {"latency": ("threads", "level"), "throughput": ("pipeline", "serial")}
 
 
-def in_segments(
+def segment_variants(
     subject: Subject, row: FinalistRow, placement: Placement, objective: str, *, first: bool
 ) -> list[tuple[Variant, Placement]]:
     """Return the variants that run a finalist in segments, each with the placement as it is deployed.
@@ -39,7 +39,7 @@ def in_segments(
         variant = executor_variant(name, row["placer"], graph, placement, devices, runner=runner)
         if isinstance(variant, Variant):
             requests = 2 * len(variant.devices) if objective == "throughput" else 1
-            variants.append((replace(variant, requests=requests), executed(variant, graph, placement)))
+            variants.append((replace(variant, requests=requests), executed_placement(variant, graph, placement)))
     return variants
 
 
@@ -52,50 +52,50 @@ def fewer_segments(subject: Subject, evaluator: Evaluator, candidate: Candidate,
 
     candidate: of the subject's operations.
     """
-    best, count = candidate, _count(subject.graph, candidate.placement)
+    best, count = candidate, _count_segments(subject.graph, candidate.placement)
     better = True
     while better:
         better = False
         value_s = seconds_of(best.result) + SEGMENT_S * count
-        trials = _moves(subject.graph, best.placement)
+        trials = _one_segment_moves(subject.graph, best.placement)
         answers = sorted(zip(trials, evaluator.evaluate(trials), strict=True), key=lambda pair: seconds_of(pair[1]))
         for trial, answer in answers:
             if deadline.passed or seconds_of(answer) >= value_s:
                 break
-            segments = _count(subject.graph, trial)
+            segments = _count_segments(subject.graph, trial)
             if seconds_of(answer) + SEGMENT_S * segments < value_s:
                 best, count, better = replace(best, placement=trial, result=answer), segments, True
                 break
     return best if len(best.placement.devices_used) > 1 else candidate
 
 
-def _count(graph: Graph, placement: Placement) -> int:
-    from runtime.executor.segments import segmentation
+def _count_segments(graph: Graph, placement: Placement) -> int:
+    from runtime.executor.segments import segment_graph
 
-    return len(segmentation(graph, placement).segments)
+    return len(segment_graph(graph, placement).segments)
 
 
-def _moves(graph: Graph, placement: Placement) -> list[Placement]:
+def _one_segment_moves(graph: Graph, placement: Placement) -> list[Placement]:
     """Return the placements in which one segment has another device."""
-    from runtime.executor.segments import segmentation
-    from runtime.measuring.process.affinity import normalised
+    from runtime.executor.segments import segment_graph
+    from runtime.measuring.process.affinity import normalise_placement
 
     index = {name: i for i, name in enumerate(graph.names)}
     moves = []
-    for spec in segmentation(graph, placement).segments:
+    for spec in segment_graph(graph, placement).segments:
         for d in (d for d, name in enumerate(placement.devices) if name != spec.device):
             device = placement.device.copy()
             device[[index[name] for name in spec.operations]] = d
-            moves.append(normalised(graph, replace(placement, device=device)))
+            moves.append(normalise_placement(graph, replace(placement, device=device)))
     return moves
 
 
-def executed(variant: Variant, graph: Graph, placement: Placement) -> Placement:
+def executed_placement(variant: Variant, graph: Graph, placement: Placement) -> Placement:
     """Return the placement as segments run it: what lies between operations that must not be parted is with them."""
-    from runtime.measuring.process.affinity import normalised
+    from runtime.measuring.process.affinity import normalise_placement
 
     index = {name: i for i, name in enumerate(graph.names)}
     device = placement.device.copy()
     for part in variant.segments.parts if variant.segments is not None else ():
         device[[index[name] for name in part.operations]] = placement.devices.index(part.device)
-    return normalised(graph, replace(placement, device=device))
+    return normalise_placement(graph, replace(placement, device=device))

@@ -85,8 +85,8 @@ class Remembered:
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         """Return the answer for each placement, measured now unless it is known."""
-        from runtime.measuring.process.affinity import normalised
+        from runtime.measuring.process.affinity import normalise_placement
 
         self.evaluations += len(placements)
         graph, grouping = self._subject.graph, self._subject.grouping
-        return [self._journal.ask(normalised(graph, placement.lift(grouping))) for placement in placements]
+        return [self._journal.ask(normalise_placement(graph, placement.lift(grouping))) for placement in placements]

@@ -40,11 +40,11 @@ def prepare(*, say: Say) -> float:
     """
     begun = time.monotonic()
     for shares in (tuple(SHARES), (REST,)):
-        _side_by_side(shares, say)
+        _compile_in_processes(shares, say)
     return time.monotonic() - begun
 
 
-def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
+def _compile_in_processes(shares: tuple[str, ...], say: Say) -> None:
     """Rehearse shares in a process each; processes that are not awaited any more are ended."""
     done = dict.fromkeys(shares, 0)
 
@@ -74,26 +74,26 @@ def _side_by_side(shares: tuple[str, ...], say: Say) -> None:
                 process.kill()
 
 
-def _rehearse(share: str) -> None:
+def _compile_share(share: str) -> None:
     """Rehearse one share, and print how many functions have been compiled whenever one more is."""
-    from pipeline.placing.rehearsal import SIMULATORS, rehearse_each
-    from pipeline.placing.setup import learns
+    from pipeline.placing.rehearsal import SIMULATORS, compile_kernels_of_each
+    from pipeline.placing.setup import learns_policy
     from pipeline.settings import registry
-    from pipeline.shared.compiled import compiling
+    from pipeline.shared.compiled import announce_compiling
 
     # What learns has no kernels of its own, and takes longest.
-    plain = [name for name in registry.table("place") if not learns(name)]
+    plain = [name for name in registry.implementation_table("place") if not learns_policy(name)]
     everything = tuple((simulator, tuple(plain)) for simulator in SIMULATORS)
 
     def tell(done: int) -> None:
         sys.stdout.write(f"{done + 1}\n")
         sys.stdout.flush()
 
-    with compiling(tell):
+    with announce_compiling(tell):
         for simulator, placers in SHARES.get(share, everything):
-            rehearse_each(placers, simulator)
+            compile_kernels_of_each(placers, simulator)
 
 
 if __name__ == "__main__":
     die_with_parent()
-    _rehearse(sys.argv[1])
+    _compile_share(sys.argv[1])

@@ -28,14 +28,16 @@ def for_placer(
     """
     recipe = recipe_of(placer)
     if recipe is not None:
-        return prepared(recipe, whole, whole.costs, seed=seed)
+        return prepare_problem(recipe, whole, whole.costs, seed=seed)
     grouping, problem = given()
     if isinstance(placer, LearningPlacer) and problem.policy is None:
         problem = with_policy(problem)
     return grouping, problem
 
 
-def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed: int) -> tuple[Grouping, Problem]:
+def prepare_problem(
+    recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed: int
+) -> tuple[Grouping, Problem]:
     """Return the groups that a recipe makes of a problem's operations, and the problem of placing these groups.
 
     Colocated operations are in one group, and every group has a device that may run it. Pins and the features, embedder
@@ -51,22 +53,26 @@ def prepared(recipe: Recipe, problem: Problem, costs: CostTable | None, *, seed:
     from pipeline.shared.feasibility import made_feasible
 
     graph = problem.graph
-    grouping = made_feasible(problem, chained(recipe.coarsen, graph, seed=seed))
+    grouping = made_feasible(problem, chain_coarseners(recipe.coarsen, graph, seed=seed))
     features = node_features(graph, grouping, costs, blocks=recipe.blocks).values
-    policy = PolicyInputs(features, registry.build("embed", *recipe.embed), registry.build("group", *recipe.group))
+    policy = PolicyInputs(
+        features,
+        registry.build_implementation("embed", *recipe.embed),
+        registry.build_implementation("group", *recipe.group),
+    )
     if problem.policy is not None:
         policy = replace(policy, learned=problem.policy.learned, checkpointer=problem.policy.checkpointer)
     coarse = coarse_problem(graph, problem.topology, costs, grouping).on(allowed=problem.group_allowed(grouping))
     own = replace(
         problem,
         instance=coarse.instance,
-        start=None if problem.start is None else _grouped(problem.start, grouping),
+        start=None if problem.start is None else _group_placement(problem.start, grouping),
         policy=policy,
     )
     return grouping, own
 
 
-def lifted(answer: Answer, grouping: Grouping) -> Answer:
+def lift_answer(answer: Answer, grouping: Grouping) -> Answer:
     """Return an answer for the groups as one for the operations.
 
     Its bound comes along only where every operation is a group: else it holds for placements of whole groups alone.
@@ -78,16 +84,16 @@ def lifted(answer: Answer, grouping: Grouping) -> Answer:
     return replace(known, candidates=candidates)
 
 
-def chained(coarsen: Sequence[tuple[str, Mapping[str, Any]]], graph: Graph, *, seed: int) -> Grouping:
+def chain_coarseners(coarsen: Sequence[tuple[str, Mapping[str, Any]]], graph: Graph, *, seed: int) -> Grouping:
     """Return the groups of coarseners, given by names and parameters, each on what the one before left."""
     grouping, coarse = Grouping.identity(graph.n), graph
     for name, values in coarsen:
-        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=seed))
+        grouping = grouping.then(registry.build_implementation("coarsen", name, values).coarsen(coarse, seed=seed))
         coarse = contract(graph, grouping)
     return grouping
 
 
-def _grouped(placement: Placement, grouping: Grouping) -> Placement | None:
+def _group_placement(placement: Placement, grouping: Grouping) -> Placement | None:
     """Return the placement of the groups whose members are placed like this; None if it tells members apart."""
     member = np.zeros(grouping.k, np.int64)
     member[grouping.group] = np.arange(grouping.n)  # any one of them

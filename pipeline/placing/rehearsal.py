@@ -59,7 +59,7 @@ class _Plain:
         return self._simulator.evaluate(placements)
 
 
-def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> float:
+def compile_kernels(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> float:
     """Let placers, and those they may call, search tiny problems in a simulator; bounds as well.
 
     Return the seconds that it took if kernels were compiled, 0 if they were loaded at most. What was rehearsed before
@@ -68,17 +68,19 @@ def rehearse(placers: Iterable[str], evaluator: str, n: int, *, say: Say) -> flo
     """
     from policy.place.portfolio import parts
 
-    called = parts(n, _predictor(evaluator).execution if evaluator in SIMULATORS else None)
+    called = parts(n, _predictor_of(evaluator).execution if evaluator in SIMULATORS else None)
     begun = time.monotonic()
     with telling_of_compiling(say) as compilations:
-        rehearse_each([part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator)
+        compile_kernels_of_each(
+            [part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator
+        )
     return time.monotonic() - begun if compilations else 0.0
 
 
 @contextlib.contextmanager
 def telling_of_compiling(say: Say) -> Iterator[Sequence[int]]:
     """Tell that kernels are compiled meanwhile, if any are, and how many by now; give a list with an entry for each."""
-    from pipeline.shared.compiled import compiling  # numba, which planning has no need of
+    from pipeline.shared.compiled import announce_compiling  # numba, which planning has no need of
 
     begun: list[int] = []
 
@@ -86,28 +88,28 @@ def telling_of_compiling(say: Say) -> Iterator[Sequence[int]]:
         begun.append(done)
         say(f"compiling kernels: {done} functions so far" if done else COMPILING)
 
-    with compiling(tell):
+    with announce_compiling(tell):
         yield begun
 
 
-def rehearse_each(placers: Iterable[str], evaluator: str) -> None:
-    """Let placers of these names alone search tiny problems in a simulator; see `rehearse`.
+def compile_kernels_of_each(placers: Iterable[str], evaluator: str) -> None:
+    """Let placers of these names alone search tiny problems in a simulator; see `compile_kernels`.
 
     Those of other packages are left out: what they make of problems that nobody has, only they know.
     """
-    _simulated(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    _simulate_problems(evaluator if evaluator in SIMULATORS else SIMULATORS[0])
     for name in placers:
         if is_ours("place", name):
-            _searched(name, evaluator)
+            _search_problems(name, evaluator)
 
 
 @cache
-def _simulated(evaluator: str) -> None:
+def _simulate_problems(evaluator: str) -> None:
     """Simulate and bound every tiny problem."""
     from policy.place.exact.shared.proofs import lower_bound
 
-    for problem in _problems(evaluator):
-        simulator = _simulator(evaluator, problem, Grouping.identity(problem.graph.n))
+    for problem in _tiny_problems(evaluator):
+        simulator = _tiny_simulator(evaluator, problem, Grouping.identity(problem.graph.n))
         placements = np.zeros((2, problem.graph.n), np.int32)
         placements[1] = np.arange(problem.graph.n) % problem.topology.p
         simulator.simulate(placements)
@@ -117,19 +119,19 @@ def _simulated(evaluator: str) -> None:
 
 
 @cache
-def _searched(placer: str, evaluator: str) -> None:
+def _search_problems(placer: str, evaluator: str) -> None:
     """Let one placer search every tiny problem."""
-    built: Placer = registry.build("place", placer)
-    problems = _problems(evaluator)
+    built: Placer = registry.build_implementation("place", placer)
+    problems = _tiny_problems(evaluator)
     if isinstance(built, LearningPlacer):  # what learns is slow, and calls little
         problems = problems[:1]
     for problem in problems:
         grouping, own = for_placer(built, problem, partial(_as_it_is, problem), seed=0)
-        simulator = _simulator(evaluator, problem, grouping)
+        simulator = _tiny_simulator(evaluator, problem, grouping)
         asked = simulator if evaluator in SIMULATORS else _Plain(simulator)
         # A rule of thumb may find nothing where memory is short; and what lacks a package says so when it is asked.
         with contextlib.suppress(DeviceError, MissingPackageError):
-            built.place(own, asked, BUDGET, seed=0, progress=_silent)
+            built.place(own, asked, BUDGET, seed=0, progress=_ignore_progress)
 
 
 def _as_it_is(problem: Problem) -> tuple[Grouping, Problem]:
@@ -137,30 +139,32 @@ def _as_it_is(problem: Problem) -> tuple[Grouping, Problem]:
     return Grouping.identity(problem.graph.n), problem
 
 
-def _simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:
+def _tiny_simulator(evaluator: str, problem: Problem, grouping: Grouping) -> Simulator:
     subject = Subject(None, problem.graph, grouping, problem.topology, problem.costs, 0)
-    return _predictor(evaluator).bind(subject)
+    return _predictor_of(evaluator).bind(subject)
 
 
-def _predictor(evaluator: str) -> Predictor:
+def _predictor_of(evaluator: str) -> Predictor:
     """Return what builds the simulators of that name, or what stands in for them."""
-    predictor: Predictor = registry.build("measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0])
+    predictor: Predictor = registry.build_implementation(
+        "measure", evaluator if evaluator in SIMULATORS else SIMULATORS[0]
+    )
     return predictor
 
 
-def _silent(_: Progress) -> None:
+def _ignore_progress(_: Progress) -> None:
     """Take note of nothing."""
 
 
-def _problems(evaluator: str) -> list[Problem]:
+def _tiny_problems(evaluator: str) -> list[Problem]:
     """Return the tiny problems: two devices; three with colocation constraints, little memory and, where orders count,
     priorities.
     """
-    tight = _problem(3, memory_bytes=700)
-    return [_problem(2, memory_bytes=0), replace(tight, ordered=_predictor(evaluator).execution.ordered)]
+    tight = _tiny_problem(3, memory_bytes=700)
+    return [_tiny_problem(2, memory_bytes=0), replace(tight, ordered=_predictor_of(evaluator).execution.ordered)]
 
 
-def _problem(p: int, *, memory_bytes: int) -> Problem:
+def _tiny_problem(p: int, *, memory_bytes: int) -> Problem:
     """Return the problem of placing a drawn graph on p devices; with a memory limit, some operations are colocated."""
     rng = np.random.default_rng(p)
     n = OPERATIONS

@@ -14,9 +14,9 @@ from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
-from pipeline.progress.interruption import apart
-from pipeline.progress.watch import Watcher, progress_text, unwatched
-from pipeline.store.checkpoint import kept
+from pipeline.progress.interruption import run_interruptible
+from pipeline.progress.watch import Watcher, ignore_progress, progress_text
+from pipeline.store.checkpoint import with_checkpointer
 
 Say = Callable[[str], None]
 Bind = Callable[[Subject], Evaluator]
@@ -45,7 +45,7 @@ class Searcher:
     problem: Problem
     grouping: Grouping
     bind: Bind
-    watch: Watcher = unwatched
+    watch: Watcher = ignore_progress
     keep: Path | None = None
 
     def search(
@@ -60,7 +60,7 @@ class Searcher:
         """
         problem = self._problem(subject, start)
         if self.keep is not None:
-            problem = kept(problem, self.keep / self.name / str(seed), seed)
+            problem = with_checkpointer(problem, self.keep / self.name / str(seed), seed)
         evaluator = self.bind(replace(subject, grouping=self.grouping))
 
         def work(check: Callable[[], None]) -> Answer:
@@ -71,7 +71,7 @@ class Searcher:
 
             return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
 
-        answer = apart(work)
+        answer = run_interruptible(work)
         lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in answer.candidates)
         spent = evaluator.evaluations if answer.evaluations is None else answer.evaluations
         return SearchOutcome(self.name, replace(answer, candidates=lifted), spent)
@@ -81,7 +81,7 @@ class Searcher:
         problem = replace(self.problem, instance=instance)
         if start is None:
             return problem
-        rounded = lowered(start.placement, self.grouping, self.problem.allowed)
+        rounded = lower_placement(start.placement, self.grouping, self.problem.allowed)
         same = np.array_equal(rounded.device[self.grouping.group], start.placement.device)
         return replace(problem, start=rounded, start_by=start.found_by if same else "start")
 
@@ -109,7 +109,7 @@ def in_turn(
     return outcomes
 
 
-def lowered(placement: Placement, grouping: Grouping, allowed: Bool) -> Placement:
+def lower_placement(placement: Placement, grouping: Grouping, allowed: Bool) -> Placement:
     """Return the placement of k groups that is nearest to one of their n operations, by majority.
 
     allowed: bool [k, p], where each group may go.

@@ -140,12 +140,12 @@ def slow_starts(contest: Contest) -> dict[str, SlowStartsRecord]:
             final += [(own, number, start.log_ratio) for number, start in entry.final.items()]
     late: dict[str, list[float]] = {}
     for table in (screened, final):
-        for name, value in _late(table, contest.beside):
+        for name, value in _latenesses(table, contest.beside):
             late.setdefault(name, []).append(value)
     return {name: _slow_row(values) for name, values in late.items()}
 
 
-def _late(table: Sequence[tuple[str, int, float]], beside: str) -> list[tuple[str, float]]:
+def _latenesses(table: Sequence[tuple[str, int, float]], beside: str) -> list[tuple[str, float]]:
     """Return, of every start and of every round of the control, by how much it is beyond what is usual, as a logarithm.
 
     table: configuration, number of its round, log ratio to the control of that round.
@@ -155,15 +155,19 @@ def _late(table: Sequence[tuple[str, int, float]], beside: str) -> list[tuple[st
     usual: dict[str, float] = {}
     shared: dict[int, float] = {}
     for _ in range(ROUNDS):
-        usual = _medians([(name, ratio - shared.get(i, 0.0)) for name, i, ratio in table])
-        shared = _medians([(i, ratio - usual[name]) for name, i, ratio in table])
-    fast = _medians([(name, ratio - shared[i]) for name, i, ratio in table], "higher")  # of two starts the faster
+        usual = _medians_by_key([(name, ratio - shared.get(i, 0.0)) for name, i, ratio in table])
+        shared = _medians_by_key([(i, ratio - usual[name]) for name, i, ratio in table])
+    fast = _medians_by_key(
+        [(name, ratio - shared[i]) for name, i, ratio in table], "higher"
+    )  # of two starts the faster
     late = [(name, fast[name] - (ratio - shared[i])) for name, i, ratio in table]
     usual_control = float(np.quantile(list(shared.values()), 0.5, method="lower")) if shared else 0.0
     return late + [(beside, value - usual_control) for value in shared.values()]
 
 
-def _medians(values: Sequence[tuple[Key, float]], method: Literal["linear", "higher"] = "linear") -> dict[Key, float]:
+def _medians_by_key(
+    values: Sequence[tuple[Key, float]], method: Literal["linear", "higher"] = "linear"
+) -> dict[Key, float]:
     """Return the median of the values of each key; method: what it is of an even number."""
     of: dict[Key, list[float]] = {}
     for key, value in values:

@@ -13,7 +13,7 @@ from pipeline.core.stages import LearningPlacer, Placer, Recipe
 from pipeline.core.workload import Tags
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
-from pipeline.shared.partition import colocated
+from pipeline.shared.partition import colocation_grouping
 
 
 def problem_of(
@@ -32,7 +32,7 @@ def problem_of(
         DeviceError: no device may run an operation.
     """
     allowed = allowed_devices(graph, topology, costs, pins or {})
-    return Problem(Instance(graph, topology, colocated(graph), costs, allowed, tags=tags), ordered=ordered)
+    return Problem(Instance(graph, topology, colocation_grouping(graph), costs, allowed, tags=tags), ordered=ordered)
 
 
 def coarse_problem(graph: Graph, topology: Topology, costs: CostTable | None, grouping: Grouping) -> Problem:
@@ -52,7 +52,10 @@ def with_policy(problem: Problem, *, learned: Snapshot | None = None) -> Problem
     chosen = Settings()
     alone = Grouping.identity(problem.graph.n)
     features = node_features(problem.graph, alone, problem.costs, blocks=chosen.embed.blocks).values
-    embedder, grouper = registry.build("embed", chosen.embed.use), registry.build("group", chosen.group.use)
+    embedder, grouper = (
+        registry.build_implementation("embed", chosen.embed.use),
+        registry.build_implementation("group", chosen.group.use),
+    )
     return replace(problem, policy=PolicyInputs(features, embedder, grouper, learned=learned))
 
 
@@ -61,6 +64,6 @@ def recipe_of(placer: Placer) -> Recipe | None:
     return placer.recipe if isinstance(placer, LearningPlacer) else None
 
 
-def learns(placer: str) -> bool:
+def learns_policy(placer: str) -> bool:
     """Return whether a placer of this name learns a policy, and so needs features, an embedder and a grouper."""
-    return isinstance(registry.build("place", placer), LearningPlacer)
+    return isinstance(registry.build_implementation("place", placer), LearningPlacer)

@@ -130,7 +130,7 @@ def write_curve(path: Path, rows: Sequence[Row]) -> None:
         StoreError: the file cannot be written.
     """
     if path.suffix.lower() in FIGURES:
-        plot(rows, path)
+        plot_curve(rows, path)
     else:
         replace_file(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
@@ -147,7 +147,7 @@ def read_rows(path: Path) -> list[Row]:
         raise StoreError(f"{path} holds no curve: {error}.", "Run the search again.") from error
 
 
-def plot(rows: Sequence[Row], path: Path) -> None:
+def plot_curve(rows: Sequence[Row], path: Path) -> None:
     """Write the figure of a curve as .svg or .png: the best so far over evaluations, and below it what policies tell.
 
     Raises:
@@ -177,7 +177,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
     """Draw the best of every placer, and across them the best single device and the bound."""
     for i, (placer, mine) in enumerate(rows_by_placer(rows).items()):
-        done, value_s = points_of(mine, "value_s")
+        done, value_s = curve_points(mine, "value_s")
         if done:
             axis.step(
                 *(done, [v * MS for v in value_s]),
@@ -190,7 +190,7 @@ def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
         ("single_s", min, "best single device", "--"),
         ("bound_s", max, "bound", ":"),
     ):
-        values = points_of(rows, name)[1]
+        values = curve_points(rows, name)[1]
         if values:
             level = pick(values) * MS
             axis.axhline(level, color="#555555", linestyle=style, label=f"{label}: {level:.4g} ms", gid=name)
@@ -200,7 +200,7 @@ def _draw_times(axis: Axes, rows: Sequence[Row]) -> None:
 
 def _draw_detail(axis: Axes, rows: Sequence[Row], name: str) -> None:
     for i, (placer, mine) in enumerate(rows_by_placer(rows).items()):
-        done, values = points_of(mine, name)
+        done, values = curve_points(mine, name)
         if done:
             axis.plot(done, values, color=COLOURS[i % len(COLOURS)], gid=f"{name}-{placer}")
     axis.set_ylabel(name)
@@ -215,7 +215,7 @@ def rows_by_placer(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return by_placer
 
 
-def points_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
+def curve_points(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
     """Return evaluations, and the values of the rows that have one."""
     known = [row for row in rows if row.get(name) is not None]
     return [row["done"] for row in known], [row[name] for row in known]

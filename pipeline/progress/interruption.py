@@ -19,7 +19,7 @@ class StoppedError(Exception):
     """Work that nobody waits for any more ends with this, unseen."""
 
 
-def apart(work: Callable[[Callable[[], None]], T], *, within_s: float | None = None) -> T:
+def run_interruptible(work: Callable[[Callable[[], None]], T], *, within_s: float | None = None) -> T:
     """Return what `work` returns or raises, run on another thread than the one that signals interrupt.
 
     An interrupt while a compiled kernel hands back several arrays ends the process: numba does not look whether making

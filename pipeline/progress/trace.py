@@ -28,27 +28,27 @@ def trace_of(timeline: Timeline) -> dict[str, Any]:
     """
     events: list[dict[str, Any]] = []
     for pid, device in enumerate(timeline.devices):
-        events.append(_name(pid, COMPUTE, "process_name", device))
-        events.append(_name(pid, COMPUTE, "thread_name", "compute"))
+        events.append(_name_event(pid, COMPUTE, "process_name", device))
+        events.append(_name_event(pid, COMPUTE, "thread_name", "compute"))
     for i in np.argsort(timeline.start_s, kind="stable").tolist():
         start_s, end_s = float(timeline.start_s[i]), float(timeline.end_s[i])
-        events.append(_event(timeline.names[i], int(timeline.device[i]), COMPUTE, start_s, end_s))
+        events.append(_interval_event(timeline.names[i], int(timeline.device[i]), COMPUTE, start_s, end_s))
     for pid in range(len(timeline.devices)):
         mine = np.flatnonzero(timeline.source == pid)
-        lane = lanes(timeline.sent_start_s[mine], timeline.sent_end_s[mine])
+        lane = assign_tracks(timeline.sent_start_s[mine], timeline.sent_end_s[mine])
         for number in range(max(lane, default=0) + 1 if lane else 0):
             label = "sends" if number == 0 else f"sends {number + 1}"
-            events.append(_name(pid, SENDS + number, "thread_name", label))
+            events.append(_name_event(pid, SENDS + number, "thread_name", label))
         for t, number in zip(mine.tolist(), lane, strict=True):
             target = timeline.devices[int(timeline.target[t])]
             name = f"{timeline.names[int(timeline.sent[t])]} -> {target}"
             start_s, end_s = float(timeline.sent_start_s[t]), float(timeline.sent_end_s[t])
-            event = _event(name, pid, SENDS + number, start_s, end_s)
+            event = _interval_event(name, pid, SENDS + number, start_s, end_s)
             events.append(event | {"args": {"bytes": int(timeline.sent_bytes[t]), "to": target}})
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"value_s": timeline.value_s}}
 
 
-def lanes(start_s: Float64, end_s: Float64) -> list[int]:
+def assign_tracks(start_s: Float64, end_s: Float64) -> list[int]:
     """Return for each of t intervals, float64 [t] each, the least lane that is free when it starts.
 
     >>> lanes(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]))
@@ -103,9 +103,9 @@ def write_events(path: Path, trace: dict[str, Any]) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Choose another path.") from error
 
 
-def _name(pid: int, tid: int, kind: str, label: str) -> dict[str, Any]:
+def _name_event(pid: int, tid: int, kind: str, label: str) -> dict[str, Any]:
     return {"ph": "M", "pid": pid, "tid": tid, "name": kind, "args": {"name": label}}
 
 
-def _event(name: str, pid: int, tid: int, start_s: float, end_s: float) -> dict[str, Any]:
+def _interval_event(name: str, pid: int, tid: int, start_s: float, end_s: float) -> dict[str, Any]:
     return {"ph": "X", "pid": pid, "tid": tid, "name": name, "ts": start_s * US, "dur": (end_s - start_s) * US}

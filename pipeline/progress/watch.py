@@ -25,11 +25,11 @@ FIGURE = "curve.svg"
 TENSORBOARD = "tensorboard"  # in the context of the place stage's task: the folder of its event files
 
 
-def unwatched(placer: str, progress: Progress) -> None:
+def ignore_progress(placer: str, progress: Progress) -> None:
     """Look away."""
 
 
-def spoken(say: Callable[[str], None], watch: Watcher = unwatched) -> Watcher:
+def with_progress_line(say: Callable[[str], None], watch: Watcher = ignore_progress) -> Watcher:
     """Return a function that tells progress to `watch`, and to people by `say`."""
 
     def tell(placer: str, progress: Progress) -> None:
@@ -55,10 +55,10 @@ def progress_text(placer: str, p: Progress) -> str:
             best.append(f"gap {gap_text(gap_of(p.value_s, p.bound_s))}")
     done = f"{p.done} evaluation{'' if p.done == 1 else 's'}"
     parts = [", ".join(best), done if p.total is None else f"{p.done} of {p.total} evaluations"]
-    return f"{placer}: {'; '.join([*parts, *_details(p), *_left(p.left_s)])}"
+    return f"{placer}: {'; '.join([*parts, *_describe_details(p), *_describe_time_left(p.left_s)])}"
 
 
-def _details(p: Progress) -> list[str]:
+def _describe_details(p: Progress) -> list[str]:
     told = []
     if "entropy" in p.details:
         told.append(f"entropy {p.details['entropy']:.3g}")
@@ -67,7 +67,7 @@ def _details(p: Progress) -> list[str]:
     return [", ".join(told)] if told else []
 
 
-def _left(left_s: float) -> list[str]:
+def _describe_time_left(left_s: float) -> list[str]:
     if left_s == math.inf:
         return []
     left = max(round(left_s), 0)
@@ -75,7 +75,7 @@ def _left(left_s: float) -> list[str]:
 
 
 @contextmanager
-def watching(curve: Path | None = None, tensorboard: str | Path | None = None) -> Iterator[Watcher]:
+def open_watcher(curve: Path | None = None, tensorboard: str | Path | None = None) -> Iterator[Watcher]:
     """Give a function to tell progress to; at the end, or when it breaks off, what it was told is on disk.
 
     curve: where to write the curve, by its ending as JSON lines or as a figure. tensorboard: a folder for event files,
@@ -104,7 +104,7 @@ def watching(curve: Path | None = None, tensorboard: str | Path | None = None) -
             write_curve(curve, collected.rows)
 
 
-def watched(tasks: Sequence[Task], tensorboard: Path | None) -> list[Task]:
+def with_event_files(tasks: Sequence[Task], tensorboard: Path | None) -> list[Task]:
     """Return the tasks, the place stage among them told where to write event files for TensorBoard, if anywhere.
 
     Raises:
@@ -117,7 +117,7 @@ def watched(tasks: Sequence[Task], tensorboard: Path | None) -> list[Task]:
     return [replace(t, context={**t.context, **context}) if t.stage == "place" else t for t in tasks]
 
 
-def replay(place: Outcome | None, tensorboard: Path | None) -> None:
+def replay_searches(place: Outcome | None, tensorboard: Path | None) -> None:
     """Write event files of searches that did not run because their artifact was in the store.
 
     Raises:

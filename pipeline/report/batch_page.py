@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.charts import forest
+from pipeline.report.charts import draw_forest
 from pipeline.report.comparison import interval_row
 from pipeline.report.page import write_page
 from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
@@ -36,15 +36,15 @@ def write_batch_page(folder: Path, rows: Sequence[Row], asked: Mapping[str, Sequ
         f"{count_text(len(rows), 'job')} in {folder}",
         verdict=f"{len(rows) - failed} done, {failed} failed",
         sections=[
-            *(_compared(folder, job, [by_name[name] for name in names]) for job, names in asked.items()),
-            Section("All jobs", columns=JOBS, rows=[_listed(r) for r in rows], numbers=(5, 6), filtered=True),
+            *(_comparison_section(folder, job, [by_name[name] for name in names]) for job, names in asked.items()),
+            Section("All jobs", columns=JOBS, rows=[_job_cells(r) for r in rows], numbers=(5, 6), filtered=True),
         ],
     )
     write_page(folder / BATCH_PAGE, page.text())
     return folder / BATCH_PAGE
 
 
-def _listed(row: Row) -> list[str | TableCell]:
+def _job_cells(row: Row) -> list[str | TableCell]:
     link = "" if row["failed"] else f"{row['job']}/{REPORT}"
     return [
         TableCell(row["job"], row["job"], link),
@@ -52,12 +52,12 @@ def _listed(row: Row) -> list[str | TableCell]:
         row["devices"],
         row["machine"],
         row["best"],
-        *_figures(row),
+        *_figure_cells(row),
         row["failed"] or row["verdict"],
     ]
 
 
-def _figures(row: Row) -> list[TableCell]:
+def _figure_cells(row: Row) -> list[TableCell]:
     """Return the latency of a row's answer, and how many times as fast it is as the best single device."""
     if row["failed"]:
         return [number_cell("", None), number_cell("", None)]
@@ -65,7 +65,7 @@ def _figures(row: Row) -> list[TableCell]:
     return [number_cell(seconds_text(latency_s), latency_s), number_cell(f"{ratio:.3f}", ratio)]
 
 
-def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
+def _comparison_section(folder: Path, job: str, rows: Sequence[Row]) -> Section:
     """Return what a job came to on each kind of machine, the fastest first."""
     done = sorted((row for row in rows if not row["failed"]), key=lambda row: row["median_s"])
     results = [(row, Result.load(folder / row["job"]).record) for row in done]
@@ -76,7 +76,7 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
             TableCell(row["machine"], row["machine"], f"{row['job']}/{REPORT}"),
             str(record.hardware.get("cpu", "")),
             row["best"],
-            (figures := _figures(row))[0],
+            (figures := _figure_cells(row))[0],
             number_cell(f"{seconds_text(row['low_s'])} to {seconds_text(row['high_s'])}", row["low_s"]),
             figures[1],
             number_cell(f"{(gain := record.speedup_over_best_single).low:.3f} to {gain.high:.3f}", gain.low),
@@ -89,7 +89,7 @@ def _compared(folder: Path, job: str, rows: Sequence[Row]) -> Section:
     return Section(
         f"{job} on {count_text(len(rows), 'kind')} of machine",
         words=_in_words(done),
-        chart=forest(
+        chart=draw_forest(
             intervals, label=f"{job}: the answer against the best single device", reference="the best single device"
         )
         if intervals

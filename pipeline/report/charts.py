@@ -13,9 +13,9 @@ from markupsafe import Markup
 from pipeline.core.arrays import Float64
 from pipeline.core.figures import share_text
 from pipeline.placing.comparison import PERCENTILES
-from pipeline.progress.curve import points_of, rows_by_placer
+from pipeline.progress.curve import curve_points, rows_by_placer
 from pipeline.report import svg
-from pipeline.report.text import seconds_text, shortened
+from pipeline.report.text import seconds_text, shorten
 
 LEFT, RIGHT = 270.0, 190.0
 ROW = 24.0
@@ -37,38 +37,38 @@ class ForestRow:
     kind: str = "other"
 
 
-def forest(rows: Sequence[ForestRow], *, label: str, reference: str, better: str = "as fast") -> Markup:
+def draw_forest(rows: Sequence[ForestRow], *, label: str, reference: str, better: str = "as fast") -> Markup:
     """Return intervals of ratios on one axis, with a line at 1, the reference; better: what they count."""
     values = [v for r in rows for v in (r.middle, *(r.interval or ()), 1.0) if v and 1 / FURTHEST <= v <= FURTHEST]
-    scale = svg.over(values, LEFT, svg.WIDTH - RIGHT, log=True)
+    scale = svg.scale_over(values, LEFT, svg.WIDTH - RIGHT, log=True)
     height = ROW * len(rows) + 66
     parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}x", top=18.0)]
-    parts.append(svg.line(scale(1.0), 18, scale(1.0), height - 42, "reference"))
-    parts.append(svg.text(scale(1.0), 12, shortened(reference, 40), anchor="middle"))
+    parts.append(svg.make_line(scale(1.0), 18, scale(1.0), height - 42, "reference"))
+    parts.append(svg.make_text(scale(1.0), 12, shorten(reference, 40), anchor="middle"))
     for i, r in enumerate(rows):
         y = 32 + ROW * i
-        parts.append(svg.text(LEFT - 12, y + 4, shortened(r.name, NAMED), anchor="end", kind=f"label {r.kind}"))
+        parts.append(svg.make_text(LEFT - 12, y + 4, shorten(r.name, NAMED), anchor="end", kind=f"label {r.kind}"))
         if r.interval is not None:
             low, high = map(scale, r.interval)
-            parts.append(svg.line(low, y, high, y, f"interval {r.kind}"))
-            parts += [svg.line(x, y - 4, x, y + 4, f"interval {r.kind}") for x in (low, high)]
+            parts.append(svg.make_line(low, y, high, y, f"interval {r.kind}"))
+            parts += [svg.make_line(x, y - 4, x, y + 4, f"interval {r.kind}") for x in (low, high)]
         mark = "point" if r.interval is not None else "point open"
-        parts.append(_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
-        parts.append(svg.text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
+        parts.append(_draw_point(scale(r.middle), y, f"{mark} {r.kind}", f"{r.name}: {r.words}"))
+        parts.append(svg.make_text(svg.WIDTH - RIGHT + 10, y + 4, r.words))
     parts.append(
-        svg.text(
+        svg.make_text(
             (LEFT + svg.WIDTH - RIGHT) / 2, height - 6, f"times {better}; further right is better", anchor="middle"
         )
     )
-    return svg.drawing(label, height, parts)
+    return svg.make_drawing(label, height, parts)
 
 
-def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
+def draw_distributions(samples: Mapping[str, Float64], best: str) -> Markup:
     """Return how often each latency came, a row per candidate, with percentiles; samples: float64 [r], seconds."""
     every = np.concatenate(list(samples.values()))
-    marked = {name: _percentiles(values) for name, values in samples.items()}
+    marked = {name: _supported_percentiles(values) for name, values in samples.items()}
     ends = [*np.quantile(every, [0.001, 0.999]).tolist(), *(at for each in marked.values() for at in each.values())]
-    scale = svg.over(ends, LEFT, svg.WIDTH - 20, log=True)
+    scale = svg.scale_over(ends, LEFT, svg.WIDTH - 20, log=True)
     row, height = 56.0, 56.0 * len(samples) + 44
     parts = [*_bottom_axis(scale, height - 30, seconds_text, top=4.0)]
     edges = np.geomspace(scale.low, scale.high, BINS + 1)
@@ -81,20 +81,20 @@ def distributions(samples: Mapping[str, Float64], best: str) -> Markup:
             outline += [(scale(a), base - h), (scale(b), base - h)]
         outline.append((scale(float(edges[-1])), base))
         kind = "best" if name == best else "other"
-        parts.append(svg.path(outline, class_=f"density {kind}"))
-        parts.append(svg.text(LEFT - 12, base - 14, shortened(name, NAMED), anchor="end", kind=f"label {kind}"))
-        parts.append(svg.text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
+        parts.append(svg.make_path(outline, class_=f"density {kind}"))
+        parts.append(svg.make_text(LEFT - 12, base - 14, shorten(name, NAMED), anchor="end", kind=f"label {kind}"))
+        parts.append(svg.make_text(LEFT - 12, base, f"{values.size:,} inferences", anchor="end", kind="small"))
         free = 0.0
         for share, value_s in marked[name].items():
             at = scale(value_s)
-            parts.append(svg.line(at, base - row + 16, at, base, "percentile"))
+            parts.append(svg.make_line(at, base - row + 16, at, base, "percentile"))
             if at >= free:  # a label that would cover the one before is left to the table
-                parts.append(svg.text(at + 2, base - row + 22, f"p{share}", kind="small"))
+                parts.append(svg.make_text(at + 2, base - row + 22, f"p{share}", kind="small"))
                 free = at + 30
-    return svg.drawing("Latencies of candidates", height, parts)
+    return svg.make_drawing("Latencies of candidates", height, parts)
 
 
-def _percentiles(values: Float64) -> dict[str, float]:
+def _supported_percentiles(values: Float64) -> dict[str, float]:
     """Return the percentiles that there are inferences enough for."""
     return {
         share: float(np.percentile(values, float(share)))
@@ -128,35 +128,35 @@ def front_of(rows: Sequence[tuple[str, float, float]]) -> set[str]:
     return front
 
 
-def pareto(points: Sequence[Point]) -> Markup:
+def draw_pareto(points: Sequence[Point]) -> Markup:
     """Return rate over latency, the front as a line."""
-    x = svg.over([p.latency_s for p in points], 80, svg.WIDTH - 130, log=True, margin=0.08)
-    y = svg.over([p.rate for p in points], PLOT - 44, 14, log=True, margin=0.08)
+    x = svg.scale_over([p.latency_s for p in points], 80, svg.WIDTH - 130, log=True, margin=0.08)
+    y = svg.scale_over([p.rate for p in points], PLOT - 44, 14, log=True, margin=0.08)
     parts = [
         *_bottom_axis(x, PLOT - 44, seconds_text, top=14.0),
         *_left_axis(y, 80, svg.WIDTH - 130, lambda v: f"{v:.4g}"),
     ]
     front = sorted((p for p in points if p.front), key=lambda p: p.latency_s)
-    parts.append(svg.path([(x(p.latency_s), y(p.rate)) for p in front], class_="front"))
+    parts.append(svg.make_path([(x(p.latency_s), y(p.rate)) for p in front], class_="front"))
     for p in points:
         words = f"{p.name}: {seconds_text(p.latency_s)}, {p.rate:.4g} per second"
-        parts.append(_point(x(p.latency_s), y(p.rate), f"point {p.kind} {'' if p.front else 'open'}", words))
+        parts.append(_draw_point(x(p.latency_s), y(p.rate), f"point {p.kind} {'' if p.front else 'open'}", words))
         if p.front or p.kind == "best":
-            parts.append(svg.text(x(p.latency_s) + 7, y(p.rate) - 6, shortened(p.name, 28), kind=f"small {p.kind}"))
-    parts.append(svg.text(svg.WIDTH / 2, PLOT - 4, "latency; further left is better", anchor="middle"))
-    parts.append(svg.text(4, 10, "inferences per second"))
-    return svg.drawing("Throughput against latency", PLOT, parts)
+            parts.append(svg.make_text(x(p.latency_s) + 7, y(p.rate) - 6, shorten(p.name, 28), kind=f"small {p.kind}"))
+    parts.append(svg.make_text(svg.WIDTH / 2, PLOT - 4, "latency; further left is better", anchor="middle"))
+    parts.append(svg.make_text(4, 10, "inferences per second"))
+    return svg.make_drawing("Throughput against latency", PLOT, parts)
 
 
-def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+def draw_curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Return each placer's best over evaluations, with the best single device and the bound; None where nothing is."""
-    lines = {name: points_of(mine, "value_s") for name, mine in rows_by_placer(rows).items()}
+    lines = {name: curve_points(mine, "value_s") for name, mine in rows_by_placer(rows).items()}
     lines = {name: drawn for name, drawn in lines.items() if drawn[0]}
     if not lines:
         return None
     levels = {
-        "best single device": (points_of(rows, "single_s")[1], min),
-        "bound": (points_of(rows, "bound_s")[1], max),
+        "best single device": (curve_points(rows, "single_s")[1], min),
+        "bound": (curve_points(rows, "bound_s")[1], max),
     }
     level = {name: pick(drawn) for name, (drawn, pick) in levels.items() if drawn}
     values = [v for _, drawn in lines.values() for v in drawn] + list(level.values())
@@ -165,18 +165,18 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
     x = svg.Scale(0.0, float(max(end, 1)), 90, right)
     marked = [*level.values(), *(drawn[-1] for _, drawn in lines.values())]
-    y = svg.over([min(values), float(np.quantile(values, 0.98)), *marked], base, top, log=True)
+    y = svg.scale_over([min(values), float(np.quantile(values, 0.98)), *marked], base, top, log=True)
     parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, seconds_text)]
-    for value, at, name in _apart([(v, y(v), name) for name, v in level.items()]):
-        parts.append(svg.line(90, y(value), right, y(value), "bound" if name == "bound" else "reference"))
-        parts.append(svg.text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
+    for value, at, name in _spread_labels([(v, y(v), name) for name, v in level.items()]):
+        parts.append(svg.make_line(90, y(value), right, y(value), "bound" if name == "bound" else "reference"))
+        parts.append(svg.make_text(right + 6, at + 4, f"{name} {seconds_text(value)}", kind="small"))
     for i, (name, (done, drawn)) in enumerate(lines.items()):
-        stairs = _stairs(done, drawn, end)
-        parts.append(svg.path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
-        parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {seconds_text(drawn[-1])} in the end", kind="small"))
-    parts.append(svg.text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
-    return svg.drawing("Best placement so far, by placer", base + 44, parts)
+        stairs = _stair_corners(done, drawn, end)
+        parts.append(svg.make_path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
+        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: {seconds_text(drawn[-1])} in the end", kind="small"))
+    parts.append(svg.make_text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
+    return svg.make_drawing("Best placement so far, by placer", base + 44, parts)
 
 
 def ratio_curves(
@@ -191,21 +191,21 @@ def ratio_curves(
         return None
     top = 16.0 * len(known) + 14
     base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
-    x = svg.over([spent for points in known.values() for spent, _ in points], 90, right, log=True)
-    y = svg.over([1.0, *(r for points in known.values() for _, r in points)], base, top, log=True)
+    x = svg.scale_over([spent for points in known.values() for spent, _ in points], 90, right, log=True)
+    y = svg.scale_over([1.0, *(r for points in known.values() for _, r in points)], base, top, log=True)
     parts = [*_bottom_axis(x, base, lambda v: f"{v:g}", top=top), *_left_axis(y, 90, right, lambda v: f"{v:.3g}")]
-    parts.append(svg.line(90, y(1.0), right, y(1.0), "reference"))
-    parts.append(svg.text(right + 6, y(1.0) + 4, reference, kind="small"))
+    parts.append(svg.make_line(90, y(1.0), right, y(1.0), "reference"))
+    parts.append(svg.make_text(right + 6, y(1.0) + 4, reference, kind="small"))
     for i, (name, points) in enumerate(known.items()):
-        parts.append(svg.path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
-        parts += [_point(x(spent), y(ratio), f"fill{i % 7}", f"{name}: {ratio:.4g}") for spent, ratio in points]
-        parts.append(svg.line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.text(118, 14.0 + 16 * i, f"{name}: {points[-1][1]:.4g} in the end", kind="small"))
-    parts.append(svg.text((90 + right) / 2, base + 38, f"{along}; further down is better", anchor="middle"))
-    return svg.drawing(label, base + 44, parts)
+        parts.append(svg.make_path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
+        parts += [_draw_point(x(spent), y(ratio), f"fill{i % 7}", f"{name}: {ratio:.4g}") for spent, ratio in points]
+        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: {points[-1][1]:.4g} in the end", kind="small"))
+    parts.append(svg.make_text((90 + right) / 2, base + 38, f"{along}; further down is better", anchor="middle"))
+    return svg.make_drawing(label, base + 44, parts)
 
 
-def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+def _spread_labels(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return labels of (value, place, words), those that would overlap moved down."""
     placed: list[tuple[float, float, str]] = []
     for value, at, words in sorted(labels, key=lambda label: label[1]):
@@ -213,7 +213,7 @@ def _apart(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, s
     return placed
 
 
-def _stairs(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tuple[int, float]]:
+def _stair_corners(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tuple[int, float]]:
     """Return the corners of a line that keeps each value until the next; what no screen shows is left out."""
     step = max(1, len(done) // MOST_POINTS)
     kept = [i for i in range(len(done)) if i % step == 0 or i == len(done) - 1 or value_s[i] < value_s[i - 1]]
@@ -225,23 +225,23 @@ def _stairs(done: Sequence[int], value_s: Sequence[float], end: int) -> list[tup
     return [*corners, (end, corners[-1][1])]
 
 
-def predictions(rows: Sequence[tuple[str, float, float]]) -> Markup:
+def draw_predictions(rows: Sequence[tuple[str, float, float]]) -> Markup:
     """Return measured over predicted seconds, rows of name, predicted and measured, beside the line of no error."""
     scale = [v for _, predicted, measured in rows for v in (predicted, measured)]
-    x = svg.over(scale, 90, 470, log=True, margin=0.08)
+    x = svg.scale_over(scale, 90, 470, log=True, margin=0.08)
     y = svg.Scale(x.low, x.high, PLOT - 44, 14, log=True)
     parts = [*_bottom_axis(x, PLOT - 44, seconds_text, top=14.0), *_left_axis(y, 90, 470, seconds_text)]
-    parts.append(svg.line(x(x.low), y(x.low), x(x.high), y(x.high), "reference"))
+    parts.append(svg.make_line(x(x.low), y(x.low), x(x.high), y(x.high), "reference"))
     for name, predicted, measured in rows:
         words = f"{name}: predicted {seconds_text(predicted)}, measured {seconds_text(measured)}"
-        parts.append(_point(x(predicted), y(measured), "point other", words))
-        parts.append(svg.text(x(predicted) + 7, y(measured) + 4, shortened(name, 30), kind="small"))
-    parts.append(svg.text(280, PLOT - 4, "predicted", anchor="middle"))
-    parts.append(svg.text(4, 10, "measured"))
-    return svg.drawing("Predicted against measured latency", PLOT, parts)
+        parts.append(_draw_point(x(predicted), y(measured), "point other", words))
+        parts.append(svg.make_text(x(predicted) + 7, y(measured) + 4, shorten(name, 30), kind="small"))
+    parts.append(svg.make_text(280, PLOT - 4, "predicted", anchor="middle"))
+    parts.append(svg.make_text(4, 10, "measured"))
+    return svg.make_drawing("Predicted against measured latency", PLOT, parts)
 
 
-def stages(rows: Sequence[tuple[str, float]]) -> Markup:
+def draw_stages(rows: Sequence[tuple[str, float]]) -> Markup:
     """Return one bar of all stages, rows of name and seconds, by their share of the time."""
     whole = sum(seconds for _, seconds in rows) or 1.0
     parts: list[Markup] = []
@@ -249,31 +249,31 @@ def stages(rows: Sequence[tuple[str, float]]) -> Markup:
     for i, (name, seconds) in enumerate(rows):
         width = svg.WIDTH * seconds / whole
         words = f"{name}: {seconds_text(seconds)}, {share_text(seconds / whole)}"
-        shape = svg.element(
-            "rect", svg.element("title", words), x=x, y=2.0, width=width, height=26.0, class_=f"stage fill{i % 7}"
+        shape = svg.make_element(
+            "rect", svg.make_element("title", words), x=x, y=2.0, width=width, height=26.0, class_=f"stage fill{i % 7}"
         )
         parts.append(shape)
         if width > 8 * len(name):
-            parts.append(svg.text(x + width / 2, 46, name, anchor="middle", kind="small"))
+            parts.append(svg.make_text(x + width / 2, 46, name, anchor="middle", kind="small"))
         x += width
-    return svg.drawing("Time by stage", 52, parts)
+    return svg.make_drawing("Time by stage", 52, parts)
 
 
-def _point(x: float, y: float, kind: str, words: str) -> Markup:
-    return svg.element("circle", svg.element("title", words), cx=x, cy=y, r=4.5, class_=kind)
+def _draw_point(x: float, y: float, kind: str, words: str) -> Markup:
+    return svg.make_element("circle", svg.make_element("title", words), cx=x, cy=y, r=4.5, class_=kind)
 
 
 def _bottom_axis(scale: svg.Scale, y: float, write: Any, *, top: float) -> list[Markup]:
-    parts = [svg.line(scale.begin, y, scale.end, y, "axis")]
+    parts = [svg.make_line(scale.begin, y, scale.end, y, "axis")]
     for tick in scale.ticks():
-        parts.append(svg.line(scale(tick), top, scale(tick), y, "grid"))
-        parts.append(svg.text(scale(tick), y + 15, write(tick), anchor="middle", kind="small"))
+        parts.append(svg.make_line(scale(tick), top, scale(tick), y, "grid"))
+        parts.append(svg.make_text(scale(tick), y + 15, write(tick), anchor="middle", kind="small"))
     return parts
 
 
 def _left_axis(scale: svg.Scale, x: float, right: float, write: Any) -> list[Markup]:
-    parts = [svg.line(x, scale.begin, x, scale.end, "axis")]
+    parts = [svg.make_line(x, scale.begin, x, scale.end, "axis")]
     for tick in scale.ticks(5):
-        parts.append(svg.line(x, scale(tick), right, scale(tick), "grid"))
-        parts.append(svg.text(x - 6, scale(tick) + 4, write(tick), anchor="end", kind="small"))
+        parts.append(svg.make_line(x, scale(tick), right, scale(tick), "grid"))
+        parts.append(svg.make_text(x - 6, scale(tick) + 4, write(tick), anchor="end", kind="small"))
     return parts

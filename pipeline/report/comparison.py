@@ -13,8 +13,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from pipeline.core.errors import StoreError
-from pipeline.report.charts import ForestRow, forest
-from pipeline.report.page import picture
+from pipeline.report.charts import ForestRow, draw_forest
+from pipeline.report.page import svg_file
 from pipeline.report.plain import Section, TableCell, number_cell
 from pipeline.result.records import from_json
 from pipeline.shared.payload import read_json
@@ -42,13 +42,13 @@ class DrawnComparison:
 
     def drawing(self) -> Markup:
         """Return the picture."""
-        return forest(self.rows[:DRAWN], label=self.title, reference=self.yardstick, better=self.better)
+        return draw_forest(self.rows[:DRAWN], label=self.title, reference=self.yardstick, better=self.better)
 
     def section(self, place: str = "") -> Section:
         """Return the part of a page about it; place: the folder in which it lies, if that is to be said."""
         more = f" The picture holds {DRAWN} of {len(self.rows)} rows." if len(self.rows) > DRAWN else ""
         cells: list[list[str | TableCell]] = [
-            [r.name, number_cell(f"{r.middle:.4g}", r.middle), *_ends(r)] for r in self.rows
+            [r.name, number_cell(f"{r.middle:.4g}", r.middle), *_interval_cells(r)] for r in self.rows
         ]
         return Section(
             f"{place}: {self.title}" if place else self.title,
@@ -61,7 +61,7 @@ class DrawnComparison:
         )
 
 
-def _ends(row: ForestRow) -> list[TableCell]:
+def _interval_cells(row: ForestRow) -> list[TableCell]:
     return [number_cell("" if end is None else f"{end:.4g}", end) for end in row.interval or (None, None)]
 
 
@@ -93,7 +93,7 @@ def write_comparisons(folder: Path, comparisons: Sequence[DrawnComparison]) -> N
         StoreError: they cannot be written.
     """
     for each in comparisons:
-        write_text(folder / each.file, picture(each.drawing()))
+        write_text(folder / each.file, svg_file(each.drawing()))
     write_record(folder, comparisons)
 
 

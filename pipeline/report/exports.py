@@ -15,7 +15,7 @@ from pipeline.progress.curve import COLOURS
 from pipeline.report.placed import REASONS, PlacedGraph
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import run_timelines
-from pipeline.report.timeline import traced
+from pipeline.report.timeline import timelines_trace
 from pipeline.store.store import write_text
 
 
@@ -72,7 +72,7 @@ def write_csv(run: RunRecords, path: Path) -> None:
     Raises:
         StoreError: the run did not keep its graph, or the file cannot be written.
     """
-    write_text(path, operations_csv(_placed(run)))
+    write_text(path, operations_csv(_require_placed_graph(run)))
 
 
 def write_node_data(run: RunRecords, path: Path) -> list[Path]:
@@ -81,7 +81,7 @@ def write_node_data(run: RunRecords, path: Path) -> list[Path]:
     Raises:
         StoreError: the run did not keep its graph, or a file cannot be written.
     """
-    placed, graph_id = _placed(run), "main_graph"
+    placed, graph_id = _require_placed_graph(run), "main_graph"
     times = path.with_name(f"{path.stem}-times{path.suffix}")
     write_text(path, json.dumps(node_data(placed, graph_id)))
     write_text(times, json.dumps(node_times(placed, graph_id)))
@@ -102,10 +102,10 @@ def write_run_trace(run: RunRecords, path: Path) -> None:
     if not known:
         reasons = " ".join(t for t in timelines.values() if isinstance(t, str))
         raise StoreError(f"{run.path} has no timeline: {reasons}", "Leave --trace out.")
-    write_events(path, traced(known))
+    write_events(path, timelines_trace(known))
 
 
-def _placed(run: RunRecords) -> PlacedGraph:
+def _require_placed_graph(run: RunRecords) -> PlacedGraph:
     placed = run.placed_graph()
     if placed is None:
         raise StoreError(

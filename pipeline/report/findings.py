@@ -16,7 +16,7 @@ from pipeline.report.text import change_text, count_text, interval_text, number_
 from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord
-from pipeline.result.words import compared, disturbed_text, failure_text, is_first_sight, is_untried
+from pipeline.result.words import disturbed_text, failure_text, format_speedup, is_first_sight, is_untried
 from runtime.measuring.contest.claims import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
@@ -53,19 +53,19 @@ class Instruction:
     text: str
 
 
-def glance(run: RunRecords) -> list[tuple[str, str]]:
+def answer_questions(run: RunRecords) -> list[tuple[str, str]]:
     """Return questions that a person has at first sight, and the answers."""
     best = run.best
     return [
         ("What won", f"{best.name}: {best.about}" if best.about else best.name),
-        ("By how much", _gain(run)),
-        ("How sure", certainty(run)),
-        ("Where it runs", _where(run)),
-        ("What to do now", _advice(run)),
+        ("By how much", _describe_gain(run)),
+        ("How sure", describe_certainty(run)),
+        ("Where it runs", _describe_shares(run)),
+        ("What to do now", _describe_advice(run)),
     ]
 
 
-def _gain(run: RunRecords) -> str:
+def _describe_gain(run: RunRecords) -> str:
     """Return in a sentence by how much the answer is better than the best baseline."""
     gain, control = run.result.speedup_over_best_single, run.control
     if control is None or control.name == run.best.name:
@@ -78,7 +78,7 @@ def _gain(run: RunRecords) -> str:
     return f"{words} ({gain.low:.3f} to {gain.high:.3f})."
 
 
-def certainty(run: RunRecords) -> str:
+def describe_certainty(run: RunRecords) -> str:
     """Return in a sentence or two how far the answer can be relied on."""
     contest = run.result.contest
     if contest is None:
@@ -102,7 +102,7 @@ def certainty(run: RunRecords) -> str:
     return text
 
 
-def _where(run: RunRecords) -> str:
+def _describe_shares(run: RunRecords) -> str:
     """Return which share of the work each device has."""
     best = run.best
     if best.shares:
@@ -111,7 +111,7 @@ def _where(run: RunRecords) -> str:
     return f"All on {' and '.join(best.devices_used)}." if best.devices_used else "The runtime decides."
 
 
-def _advice(run: RunRecords) -> str:
+def _describe_advice(run: RunRecords) -> str:
     if run.control is not None and run.best.name == run.control.name:
         contest, candidates = run.result.contest, run.result.candidates
         plain = run.best.kind in ("default", "")
@@ -124,7 +124,7 @@ def _advice(run: RunRecords) -> str:
     return "Copy the code below, or write a program with `placewright emit`."
 
 
-def changes(run: RunRecords) -> list[Change]:
+def list_changes(run: RunRecords) -> list[Change]:
     """Return what the answer changes beside the best baseline; only figures that are known."""
     best, control = run.best, run.control
     if control is not None and control.name == best.name:
@@ -140,24 +140,24 @@ def changes(run: RunRecords) -> list[Change]:
     return rows
 
 
-def steps(run: RunRecords) -> list[Instruction]:
+def deployment_steps(run: RunRecords) -> list[Instruction]:
     """Return what to do with the answer, as text to copy."""
     folder = shlex.quote(str(run.path))
-    instructions = [Instruction("Load it in your own program", program(run))]
+    instructions = [Instruction("Load it in your own program", program_text(run))]
     instructions.append(
         Instruction("Write a stand-alone program with the model", f"placewright emit {folder} --to python")
     )
     if (run.path / "placed.xml").is_file():
         deployment = Deployment.load(run.path)
         for target in TARGETS:
-            if target in ("benchmark-app", "ovms") and _expressible(deployment, target):
+            if target in ("benchmark-app", "ovms") and _fits_plain_tool(deployment, target):
                 instructions.append(Instruction(f"Files for {target}", f"placewright emit {folder} --to {target}"))
     instructions.append(Instruction("Show where every operation runs", f"placewright where --run {folder}"))
     instructions.append(Instruction("Fail a build on a slow-down", f"placewright compare {folder} LATER_RUN"))
     return instructions
 
 
-def _expressible(deployment: Deployment, target: str) -> bool:
+def _fits_plain_tool(deployment: Deployment, target: str) -> bool:
     """Return whether a tool that knows plug-ins alone can run the answer."""
     try:
         deployment.plain(target)
@@ -166,7 +166,7 @@ def _expressible(deployment: Deployment, target: str) -> bool:
     return True
 
 
-def program(run: RunRecords) -> str:
+def program_text(run: RunRecords) -> str:
     """Return lines that run the answer: of plain OpenVINO, as long as that can run it."""
     if run.in_segments or run.placement.runtime == "onnxruntime":
         return f"import pipeline\n\nmodel = pipeline.load({str(run.path)!r})"
@@ -179,7 +179,7 @@ def program(run: RunRecords) -> str:
         if device.properties:
             lines.append(f"core.set_property({device.openvino_name!r}, {python_literal(dict(device.properties))})")
     lines.append(f"model = core.read_model({model!r})")
-    if _is_split(record):
+    if _record_is_split(record):
         path = str(run.path / "placement.json")
         lines = ["import json", "import pathlib", *lines]
         lines.append(f"document = json.loads(pathlib.Path({path!r}).read_text())")
@@ -190,11 +190,11 @@ def program(run: RunRecords) -> str:
     return "\n".join(lines)
 
 
-def _is_split(record: PlacementRecord) -> bool:
+def _record_is_split(record: PlacementRecord) -> bool:
     return bool(record.placement) and record.target.startswith("HETERO")
 
 
-def intervals(run: RunRecords) -> list[ForestRow]:
+def forest_rows(run: RunRecords) -> list[ForestRow]:
     """Return the rows of the forest plot, the fastest first: times as fast as the best baseline."""
     contest = run.result.contest
     if contest is None:
@@ -206,11 +206,13 @@ def intervals(run: RunRecords) -> list[ForestRow]:
         ratio = contest.ratios.get(c.name)
         kind = "best" if c.name == run.result.best else "baseline" if c.baseline else "other"
         ends = None if ratio is None or c.name == contest.control else (ratio.low, ratio.high)
-        rows.append(ForestRow(c.name, ratio.ratio if ratio else c.times_as_fast, ends, compared(c, contest), kind))
+        rows.append(
+            ForestRow(c.name, ratio.ratio if ratio else c.times_as_fast, ends, format_speedup(c, contest), kind)
+        )
     return rows
 
 
-def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
+def candidate_cells(run: RunRecords) -> list[dict[str, str]]:
     """Return the cells of every candidate, those that never ran last."""
     rows = []
     points = pareto_points(run)
@@ -224,14 +226,14 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
             "name": c.name,
             "best": "yes" if c.name == run.result.best else "",
             "kind": c.kind or ("baseline" if c.baseline else "split"),
-            "about": _about(c),
+            "about": _describe_candidate(c),
             "ran": "" if middle is None else "yes",
             "latency": "" if sight else seconds_text(middle),
             "range": interval_text(*ends, seconds_text),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
             "p99": "" if sight else seconds_text(c.percentiles.get("99")),
             "rate": "" if sight else number_text(c.rate),
-            "ratio": compared(c, run.result.contest),
+            "ratio": format_speedup(c, run.result.contest),
             "memory": bytes_text(c.peak_bytes),
             "load": seconds_text(c.compile_s),
             "precision": c.precision,
@@ -243,14 +245,14 @@ def candidate_rows(run: RunRecords) -> list[dict[str, str]]:
     return rows
 
 
-def _about(c: CandidateRecord) -> str:
+def _describe_candidate(c: CandidateRecord) -> str:
     if c.name == TWIN:
         return "the baseline again, to measure noise"
     return f"duplicate of {c.same_as}" if c.same_as else c.limit or c.about
 
 
 def candidate_figures(c: CandidateRecord, run: RunRecords) -> dict[str, float | None]:
-    """Return what the cells of `candidate_rows` that hold numbers are sorted by; None where a candidate has none."""
+    """Return what the cells of `candidate_cells` that hold numbers are sorted by; None where a candidate has none."""
     contest = run.result.contest
     ratio = contest.ratios.get(c.name) if contest is not None else None
     sight = is_first_sight(c, contest)
@@ -278,7 +280,7 @@ def pareto_points(run: RunRecords) -> list[tuple[str, float, float]]:
 
 def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Return the names of the most telling candidates, and rows of a setting and its value for each."""
-    chosen = _telling(run)
+    chosen = _notable_candidates(run)
     columns: list[dict[str, str]] = []
     for c in chosen:
         column = {"device string": c.target, "requests in flight": str(c.requests), "computed in": c.precision}
@@ -291,7 +293,7 @@ def settings_table(run: RunRecords) -> tuple[list[str], list[tuple[str, list[str
     return [c.name for c in chosen], [row for row in rows if any(row[1])]
 
 
-def _telling(run: RunRecords) -> Sequence[CandidateRecord]:
+def _notable_candidates(run: RunRecords) -> Sequence[CandidateRecord]:
     """Return the answer, the baselines, and the fastest others."""
     contest = run.result.contest
     known = {c.name: c for c in run.result.candidates if c.latency_s is not None and c.name != TWIN}

@@ -53,12 +53,12 @@ class Hierarchy:
     home: Int32
 
 
-def folded(graph: Graph, device: Int32) -> Hierarchy:
+def fold_graph(graph: Graph, device: Int32) -> Hierarchy:
     """Return the boxes of a graph placed so: int32 [n]."""
     side = weight_side(graph)
     if side.all():
         side = np.zeros(graph.n, np.bool_)
-    home = _homes(graph, side)
+    home = _owner_operations(graph, side)
     shown = np.flatnonzero(~side).astype(np.int32)
     edges = graph.edges[:, ~side[graph.edges[0]] & ~side[graph.edges[1]]]
     position = np.empty(graph.n, np.int64)
@@ -66,13 +66,13 @@ def folded(graph: Graph, device: Int32) -> Hierarchy:
     return _Folding(graph, device, edges, position).fold(shown, home)
 
 
-def _homes(graph: Graph, side: Bool) -> Int32:
+def _owner_operations(graph: Graph, side: Bool) -> Int32:
     """Return int32 [n], for each operation itself, for one that follows from constants the first that reads it."""
     home = np.arange(graph.n, dtype=np.int32)
     order = topological_order(graph)
     producer, consumer = graph.edges
     first = np.full(graph.n, -1, np.int64)
-    by_consumer = np.argsort(-_positions(order)[consumer], kind="stable")
+    by_consumer = np.argsort(-_positions_in_order(order)[consumer], kind="stable")
     first[producer[by_consumer]] = consumer[by_consumer]  # the earliest consumer is written last
     for i in order[::-1].tolist():
         if side[i] and first[i] >= 0:
@@ -83,7 +83,7 @@ def _homes(graph: Graph, side: Bool) -> Int32:
     return home
 
 
-def _positions(order: Int32) -> Int64:
+def _positions_in_order(order: Int32) -> Int64:
     position = np.empty(order.size, np.int64)
     position[order] = np.arange(order.size)
     return position
@@ -124,7 +124,7 @@ class _Folding:
         count = int(label.max(initial=-1)) + 1
         self.part[members] = label
         ends = self.part[edges]
-        rows = layered(count, ends[:, ends[0] != ends[1]])
+        rows = order_layers(count, ends[:, ends[0] != ends[1]])
         code = [0] * count
         by_part = np.argsort(label, kind="stable")
         bounds = np.searchsorted(label[by_part], np.arange(count + 1))
@@ -147,11 +147,11 @@ class _Folding:
         by_device = self._connected(
             members, edges, self.stage[members] * (self.device.max() + 1) + self.device[members]
         )
-        if _balanced(by_device):
+        if _is_balanced(by_device):
             return by_device
-        chunk = _chunks(self.level[members])
+        chunk = _level_chunks(self.level[members])
         connected = self._connected(members, edges, chunk)
-        return connected if _balanced(connected) else chunk
+        return connected if _is_balanced(connected) else chunk
 
     def _connected(self, members: Int32, edges: Int32, label: Int64) -> Int64:
         """Return int64 [members], the connected parts of what has equal labels."""
@@ -185,13 +185,13 @@ def _common_scope(names: Sequence[str]) -> str:
     return prefix if len(prefix) > 2 else ""
 
 
-def _balanced(label: Int64) -> bool:
+def _is_balanced(label: Int64) -> bool:
     """Return whether parts are few enough to be seen at once, none of them is nearly all, and most are not tiny."""
     size = np.bincount(label)
     return 2 <= size.size <= min(MOST, label.size / LEAST) and size.max() <= MAIN * label.size
 
 
-def _chunks(level: Int64) -> Int64:
+def _level_chunks(level: Int64) -> Int64:
     """Return int64 [members], numbers from 0 that rise with the level, or the position; of about equal counts."""
     count = min(max(level.size // (LEAF // 2), 2), CHUNKS)
     if level.min() == level.max():
@@ -204,7 +204,7 @@ def _chunks(level: Int64) -> Int64:
     return np.unique(chunk, return_inverse=True)[1].astype(np.int64)
 
 
-def layered(count: int, edges: Int64) -> list[list[int]]:
+def order_layers(count: int, edges: Int64) -> list[list[int]]:
     """Return nodes 0..count-1 in rows from inputs to outputs, neighbours near one another; edges: int64 [2, m].
 
     Nodes on a circle, and behind one, come last.
@@ -239,11 +239,11 @@ def layered(count: int, edges: Int64) -> list[list[int]]:
         rows[row[u]].append(u)
     rows = [r for r in rows if r]
     for sweep in range(SWEEPS):
-        _sweep(rows if sweep % 2 == 0 else rows[::-1], behind if sweep % 2 == 0 else ahead)
+        _sort_rows(rows if sweep % 2 == 0 else rows[::-1], behind if sweep % 2 == 0 else ahead)
     return rows
 
 
-def _sweep(rows: Sequence[list[int]], neighbours: Sequence[Sequence[int]]) -> None:
+def _sort_rows(rows: Sequence[list[int]], neighbours: Sequence[Sequence[int]]) -> None:
     """Sort each row by the mean place of the neighbours in rows before it."""
     place: dict[int, float] = {}
     for row in rows:

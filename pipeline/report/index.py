@@ -44,20 +44,20 @@ def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = l
         StoreError: the page cannot be written.
     """
     rows, unreadable = [], []
-    runs = sorted(_below(folder, MANIFEST, DEEPEST))
+    runs = sorted(_folders_below(folder, MANIFEST, DEEPEST))
     for i, run in enumerate(runs):
         progress(f"{run} ({i + 1} of {len(runs)})")
         try:
-            rows.append(_row(run, folder, path.parent))
+            rows.append(_run_cells(run, folder, path.parent))
         except PlacewrightError as error:
             unreadable.append((str(run.relative_to(folder)), error.cause))
-    compared, damaged = _compared(folder)
+    compared, damaged = _read_comparisons(folder)
     batches = []
-    for home in sorted(_below(folder, BATCH, DEEPEST)):
+    for home in sorted(_folders_below(folder, BATCH, DEEPEST)):
         try:
-            batches.append(_batch(home, folder, path.parent))
+            batches.append(_batch_cells(home, folder, path.parent))
         except (OSError, ValueError, KeyError, TypeError):
-            damaged.append((_place(home, folder) or str(folder), "the table of the batch is damaged"))
+            damaged.append((_relative_place(home, folder) or str(folder), "the table of the batch is damaged"))
     if not (rows or unreadable or compared or batches or damaged):
         raise UsageError(f"There is no run in {folder}.", "Name a run directory, or a folder of some.")
     page = PlainPage(
@@ -74,11 +74,11 @@ def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = l
     return len(rows)
 
 
-def _compared(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
+def _read_comparisons(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
     """Return the comparisons of batches and benchmarks below a folder, and the folders whose record is damaged."""
     sections, damaged, left = list[Section](), list[tuple[str, str]](), list[str]()
-    for home in sorted(_below(folder, RECORD, DEEPEST)):
-        place = _place(home, folder)
+    for home in sorted(_folders_below(folder, RECORD, DEEPEST)):
+        place = _relative_place(home, folder)
         try:
             for comparison in read_comparisons(home / RECORD):
                 if len(sections) < PICTURES:
@@ -92,11 +92,11 @@ def _compared(folder: Path) -> tuple[list[Section], list[tuple[str, str]]]:
     return sections, damaged
 
 
-def _place(home: Path, folder: Path) -> str:
+def _relative_place(home: Path, folder: Path) -> str:
     return "" if home == folder else str(home.relative_to(folder))
 
 
-def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:
+def _folders_below(folder: Path, name: str, depth: int) -> Iterator[Path]:
     """Give the folders that hold a file of a name, from this one down; links are not followed."""
     if (folder / name).is_file():
         yield folder
@@ -107,10 +107,10 @@ def _below(folder: Path, name: str, depth: int) -> Iterator[Path]:
     except PermissionError:  # what cannot be looked into holds nothing for this user
         return
     for each in inside:
-        yield from _below(each, name, depth - 1)
+        yield from _folders_below(each, name, depth - 1)
 
 
-def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
+def _run_cells(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
     """Return the cells of a run; home: the folder of the page, from which links lead.
 
     Raises:
@@ -138,7 +138,7 @@ def _row(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
     ]
 
 
-def _batch(batch: Path, folder: Path, home: Path) -> list[str | TableCell]:
+def _batch_cells(batch: Path, folder: Path, home: Path) -> list[str | TableCell]:
     """Return the cells of a batch, whose own page tells of its jobs; home: the folder of the page.
 
     Raises:
@@ -147,7 +147,7 @@ def _batch(batch: Path, folder: Path, home: Path) -> list[str | TableCell]:
     rows = [json.loads(line) for line in (batch / BATCH).read_text(encoding="utf-8").splitlines()]
     failed = sum(bool(row["failed"]) for row in rows)
     link = os.path.relpath(batch / BATCH_PAGE, home) if (batch / BATCH_PAGE).is_file() else ""
-    name = _place(batch, folder) or folder.resolve().name
+    name = _relative_place(batch, folder) or folder.resolve().name
     return [TableCell(name, name, link), str(len(rows)), str(failed)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.report.timeline import MEASURED, SCHEMA, StepRecord, TimelineRecord
-from pipeline.result.deployment import SPLIT, Deployment, in_segments
+from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
 from pipeline.result.directory import RunDirectory
 from pipeline.settings.config import Settings
 from pipeline.store.store import write_json
@@ -30,7 +30,7 @@ def measure_timeline(folder: Path) -> None:
     from runtime.executor.timing import timed_inferences
 
     deployment, manifest = Deployment.load(folder), RunDirectory(folder).manifest()
-    if not in_segments(deployment.record.target) or manifest is None:
+    if not runs_in_segments(deployment.record.target) or manifest is None:
         raise UsageError(
             f"{folder} runs as one compiled model, which tells no timeline.", "Leave --measure out, or use `where`."
         )

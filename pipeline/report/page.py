@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from pipeline.core.figures import bytes_text, share_text
 from pipeline.report.placed import PlacedGraph
-from pipeline.report.text import count_text, shortened, visible
+from pipeline.report.text import count_text, make_visible, shorten
 from pipeline.store.store import write_text
 
 KEY = '<meta name="placewright-report" content="'
@@ -26,14 +26,14 @@ UNSAFE = str.maketrans(
 )  # what could end a script element, or begin a comment
 
 
-def asset(name: str) -> str:
+def asset_text(name: str) -> str:
     """Return the text of a file that pages are made of."""
     return files("pipeline.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def picture(drawing: Markup) -> str:
+def svg_file(drawing: Markup) -> str:
     """Return a drawing as an SVG file of its own, with the style of pages."""
-    style = f"<style><![CDATA[{asset('page.css')}]]></style>"
+    style = f"<style><![CDATA[{asset_text('page.css')}]]></style>"
     head, _, rest = str(drawing).partition(">")
     return f"{head.replace('<svg', XMLNS, 1)}>{style}{rest}\n"
 
@@ -47,29 +47,29 @@ def script_data(document: Any) -> Markup:
     return Markup(json.dumps(document, separators=(",", ":"), allow_nan=False).translate(UNSAFE))
 
 
-def rendered(template: str, context: Mapping[str, Any], *, key: str = "", graph: bool = False) -> str:
+def render_page(template: str, context: Mapping[str, Any], *, key: str = "", graph: bool = False) -> str:
     """Return a page; what the context holds is escaped, but for Markup. graph: whether it holds a placed graph."""
-    scripts = [Markup(asset("page.js"))] + ([Markup(asset("graph.js"))] if graph else [])
-    told = {**context, "key": key, "css": Markup(asset("page.css")), "scripts": scripts}
-    return _environment().get_template(template).render(told).lstrip()
+    scripts = [Markup(asset_text("page.js"))] + ([Markup(asset_text("graph.js"))] if graph else [])
+    told = {**context, "key": key, "css": Markup(asset_text("page.css")), "scripts": scripts}
+    return _template_environment().get_template(template).render(told).lstrip()
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _template_environment() -> jinja2.Environment:
     """Return what templates are compiled in, once; that takes longer than filling them."""
     return jinja2.Environment(
-        loader=jinja2.FunctionLoader(asset),
+        loader=jinja2.FunctionLoader(asset_text),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_shown,
+        finalize=_visible_value,
     )
 
 
-def _shown(value: Any) -> Any:
+def _visible_value(value: Any) -> Any:
     """Return what an expression of a template writes: plain text with its controls made visible."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return make_visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def is_current(path: Path, key: str) -> bool:
@@ -96,7 +96,7 @@ def graph_context(placed: PlacedGraph, *, most_cuts: int = 12) -> dict[str, Any]
     unit = "the time" if placed.timed else "the operations"
     total = sum(size for _, _, size in cuts)
     rows = [
-        (shortened(placed.graph.names[op], LONGEST), placed.devices[target], bytes_text(size))
+        (shorten(placed.graph.names[op], LONGEST), placed.devices[target], bytes_text(size))
         for op, target, size in cuts[:most_cuts]
     ]
     more = f"; the {len(rows)} largest" if len(cuts) > len(rows) else ""

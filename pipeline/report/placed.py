@@ -12,7 +12,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.figures import shares_of
 from pipeline.core.graph import Graph, weight_side
-from pipeline.report.hierarchy import folded
+from pipeline.report.hierarchy import fold_graph
 
 US = 1e6
 DIGITS = 4
@@ -150,7 +150,7 @@ class PlacedGraph:
         `home` says in whose place each of the others is shown. Times are microseconds, null where nobody knows them, -1
         where a device does not support the operation.
         """
-        graph, fold = self.graph, folded(self.graph, self.device)
+        graph, fold = self.graph, fold_graph(self.graph, self.device)
         shown = np.zeros(graph.n, np.bool_)
         shown[fold.order] = True
         hidden = np.flatnonzero(~shown)
@@ -159,7 +159,7 @@ class PlacedGraph:
         place[every] = np.arange(graph.n)
         inner = shown[graph.edges[0]] & shown[graph.edges[1]]
         transfers_s = self.transfers_s()
-        shapes, shape = _table([_shape_text(graph, i) for i in every.tolist()])
+        shapes, shape = _distinct_table([_shape_text(graph, i) for i in every.tolist()])
         return {
             "devices": list(self.devices),
             "shown": int(fold.order.size),
@@ -171,8 +171,8 @@ class PlacedGraph:
             "shape": shape,
             "device": self.device[every].tolist(),
             "weights": graph.weight_bytes[every].tolist(),
-            "times": [_microseconds(self.op_s[every, j]) for j in range(len(self.devices))],
-            "transfers": [_microseconds(transfers_s[every, j]) for j in range(len(self.devices))],
+            "times": [_rounded_microseconds(self.op_s[every, j]) for j in range(len(self.devices))],
+            "transfers": [_rounded_microseconds(transfers_s[every, j]) for j in range(len(self.devices))],
             "reasons": list(REASONS),
             "reason": self.reasons(transfers_s)[every].tolist(),
             "source": place[graph.edges[0, inner]].tolist(),
@@ -184,7 +184,7 @@ class PlacedGraph:
         }
 
 
-def _microseconds(seconds: Float64) -> list[float | None]:
+def _rounded_microseconds(seconds: Float64) -> list[float | None]:
     """Return microseconds of few digits, None for nan, -1 for inf."""
     return [
         None if value != value else -1 if value == np.inf else float(f"{value * US:.{DIGITS}g}")
@@ -196,7 +196,7 @@ def _shape_text(graph: Graph, operation: int) -> str:
     return "x".join("?" if d < 0 else str(d) for d in graph.shape(operation))
 
 
-def _table(values: Sequence[str]) -> tuple[list[str], list[int]]:
+def _distinct_table(values: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return distinct values, and which of them each is."""
     index: dict[str, int] = {}
     rows = [index.setdefault(value, len(index)) for value in values]

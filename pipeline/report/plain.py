@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.report.page import rendered
+from pipeline.report.page import render_page
 
 NO_GRAPH: Mapping[str, Any] = {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": ""}
 NO_TIMELINE: Mapping[str, Any] = {"timeline": None, "timeline_words": ""}
@@ -61,10 +61,10 @@ class PlainPage:
         """Return the page as HTML."""
         context = {**NO_GRAPH, **NO_TIMELINE, **self.more}
         told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "notes")}
-        context |= told | {"sections": _filled(self.sections), "after": _filled(self.after)}
-        return rendered("plain.html.j2", context, graph=bool(context["graph"]))
+        context |= told | {"sections": _non_empty(self.sections), "after": _non_empty(self.after)}
+        return render_page("plain.html.j2", context, graph=bool(context["graph"]))
 
 
-def _filled(sections: Sequence[Section]) -> list[Section]:
+def _non_empty(sections: Sequence[Section]) -> list[Section]:
     """Return the sections that hold anything."""
     return [section for section in sections if section.rows or section.chart or section.words or section.text]

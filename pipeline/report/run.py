@@ -19,14 +19,14 @@ from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
 from pipeline.report.placed import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
-from pipeline.result.deployment import PLACEMENT, in_segments
+from pipeline.result.deployment import PLACEMENT, runs_in_segments
 from pipeline.result.directory import ManifestRecord, RunDirectory
 from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
 from pipeline.result.result import Result
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
-from pipeline.store.store import digest, file_digest
+from pipeline.store.store import file_digest, json_digest
 
 VERSION = 2  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
@@ -68,7 +68,7 @@ class RunRecords:
             graph = payload.load_graph(path / GRAPH) if (path / GRAPH).is_file() else None
             profile = payload.load_profile(path / PROFILE) if (path / PROFILE).is_file() else None
             placement = from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
-            samples = _samples(path / SAMPLES)
+            samples = _read_samples(path / SAMPLES)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"A file of {path} is damaged: {error}.", f"Write it again: placewright measure --run {path}"
@@ -107,7 +107,7 @@ class RunRecords:
     @property
     def in_segments(self) -> bool:
         """Return whether the answer runs as several models, which devices may run at the same time."""
-        return in_segments(self.placement.target)
+        return runs_in_segments(self.placement.target)
 
     def placed_graph(self) -> PlacedGraph | None:
         """Return the graph under the best placement, None where the run did not keep it."""
@@ -129,7 +129,7 @@ class RunRecords:
             placement = self._on_profiled(topology)
             settings = self._settings()
             name = CONCURRENT if self.in_segments else settings.place.evaluator
-            measurer = registry.build("measure", name, settings.params_of("measure", name))
+            measurer = registry.build_implementation("measure", name, settings.params_of("measure", name))
             if not isinstance(measurer, Predictor):
                 return "The run's evaluator is not a simulator."
             subject = Subject(None, self.graph, Grouping.identity(self.graph.n), topology, costs, self.result.seed)
@@ -170,10 +170,10 @@ class RunRecords:
         for section, values in told.items():
             if isinstance(values, dict) and section != "params":
                 changed = {k: v for k, v in values.items() if v != default[section][k]}
-                words += [w for k, v in changed.items() for w in ("--set", f"{section}.{k}={_setting(v)}")]
+                words += [w for k, v in changed.items() for w in ("--set", f"{section}.{k}={_format_setting(v)}")]
         for stage, implementations in told["params"].items():
             for name, values in implementations.items():
-                words += [w for k, v in values.items() for w in ("--set", f"{stage}.{name}.{k}={_setting(v)}")]
+                words += [w for k, v in values.items() for w in ("--set", f"{stage}.{name}.{k}={_format_setting(v)}")]
         return shlex.join(words)
 
 
@@ -183,19 +183,19 @@ def page_key(path: Path, result: ResultRecord) -> str:
     measured = path / MEASURED
     told: list[Any] = [VERSION, stages, result.versions, result.best, result.verdict, str(path)]
     told.append(file_digest(measured) if measured.is_file() else None)
-    return digest(told)[:16]
+    return json_digest(told)[:16]
 
 
-def _setting(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """Return a value as --set takes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(_setting, value))}]"
+        return f"[{','.join(map(_format_setting, value))}]"
     return str(value)
 
 
-def _samples(path: Path) -> dict[str, Float64]:
+def _read_samples(path: Path) -> dict[str, Float64]:
     """Return the latencies of every candidate that has some."""
     if not path.is_file():
         return {}

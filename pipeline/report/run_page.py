@@ -11,14 +11,14 @@ from pipeline.core.errors import PlacewrightError
 from pipeline.core.figures import share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
-from pipeline.report.page import graph_context, is_current, rendered, write_page
+from pipeline.report.page import graph_context, is_current, render_page, write_page
 from pipeline.report.plain import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result
-from pipeline.result.words import alone_text, pipelines_text, search_text, sizes_text, warnings, winner_text
+from pipeline.result.words import alone_text, pipelines_text, reader_warnings, search_text, sizes_text, winner_text
 from runtime.measuring.contest.claims import TWIN
 
 REPORT = "report.html"
@@ -63,23 +63,28 @@ def page_of(run: RunRecords) -> str:
     context: dict[str, Any] = {
         "title": result.model.path,
         "verdict": result.verdict,
-        "glance": findings.glance(run),
-        "notes": warnings(result),
-        "steps": findings.steps(run),
+        "glance": findings.answer_questions(run),
+        "notes": reader_warnings(result),
+        "steps": findings.deployment_steps(run),
         "best": result.best,
         "baseline": control.name if control is not None and control.name != result.best else "",
-        **_candidates(run),
-        **_latencies(run),
-        **_front(run),
-        "settings": _settings(run),
+        **_candidates_context(run),
+        **_latencies_context(run),
+        **_front_context(run),
+        "settings": _settings_context(run),
     }
-    rows = findings.changes(run)
+    rows = findings.list_changes(run)
     pairs = [(c.what, c.before, c.after, c.change) if context["baseline"] else (c.what, c.after) for c in rows]
     timelines = run_timelines(run)
-    context |= {"changes": pairs, **_graph(run), **_timeline(run, timelines)}
-    context |= {**_search(run), **_calibration(run, timelines), **_stages(run), **_provenance(run)}
+    context |= {"changes": pairs, **_graph_context(run), **_timeline_context(run, timelines)}
+    context |= {
+        **_search_context(run),
+        **_calibration_context(run, timelines),
+        **_stages_context(run),
+        **_provenance_context(run),
+    }
     context["sections"] = [(i, name) for i, name, needs in SECTIONS if not needs or context[needs]]
-    return rendered("run.html.j2", context, key=page_key(run.path, result), graph=bool(context["graph"]))
+    return render_page("run.html.j2", context, key=page_key(run.path, result), graph=bool(context["graph"]))
 
 
 def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
@@ -93,8 +98,8 @@ def run_timelines(run: RunRecords) -> dict[str, Timeline | str]:
     return {"predicted": run.timeline(), "measured": none if measured is None else measured}
 
 
-def _candidates(run: RunRecords) -> dict[str, Any]:
-    rows = findings.candidate_rows(run)
+def _candidates_context(run: RunRecords) -> dict[str, Any]:
+    rows = findings.candidate_cells(run)
     keys = (
         *("name", "latency", "range", "interval", "p99", "rate", "ratio", "precision", "accuracy"),
         *("memory", "load", "about"),
@@ -106,7 +111,7 @@ def _candidates(run: RunRecords) -> dict[str, Any]:
         return [number_cell(row[k], value[k]) if k in value else row[k] for k in keys]
 
     there = [{"kind": "best" if r["best"] else "", "cells": cells(r)} for r in rows if r["ran"]]
-    intervals = findings.intervals(run)
+    intervals = findings.forest_rows(run)
     reference = run.control.name if run.control is not None else ""
     label = f"Candidates relative to {reference}: times {run.better}"
     return {
@@ -114,12 +119,14 @@ def _candidates(run: RunRecords) -> dict[str, Any]:
         "better": run.better,
         "candidates": there,
         "unmeasured": [(r["name"], r["failed"]) for r in rows if not r["ran"]],
-        "forest": charts.forest(intervals, label=label, reference=reference, better=run.better) if intervals else None,
+        "forest": charts.draw_forest(intervals, label=label, reference=reference, better=run.better)
+        if intervals
+        else None,
         "reference": reference,
     }
 
 
-def _latencies(run: RunRecords) -> dict[str, Any]:
+def _latencies_context(run: RunRecords) -> dict[str, Any]:
     enough = {name: s for name, s in run.samples.items() if s.size >= LEAST_SAMPLES}
     order = [c.name for c in run.result.candidates if c.name in enough and c.name != TWIN]
     first = [n for n in (run.result.best, run.control.name if run.control else "") if n in order]
@@ -127,28 +134,28 @@ def _latencies(run: RunRecords) -> dict[str, Any]:
     known = {c.name: c for c in run.result.candidates}
     shares = ("50", "90", "99", "99.9")
     return {
-        "distributions": charts.distributions({n: enough[n] for n in chosen}, run.result.best) if chosen else None,
+        "distributions": charts.draw_distributions({n: enough[n] for n in chosen}, run.result.best) if chosen else None,
         "percentiles": [
             (n, f"{enough[n].size:,}", *(seconds_text(known[n].percentiles.get(p)) for p in shares)) for n in chosen
         ],
     }
 
 
-def _front(run: RunRecords) -> dict[str, Any]:
+def _front_context(run: RunRecords) -> dict[str, Any]:
     points = findings.pareto_points(run)
     front = charts.front_of(points)
     kinds = {run.result.best: "best"}
     shown = [charts.Point(n, s, r, n in front, kinds.get(n, "other")) for n, s, r in points]
     rows = [(n, seconds_text(s), f"{r:.4g}") for n, s, r in sorted(points, key=lambda p: p[1]) if n in front]
-    return {"pareto": charts.pareto(shown) if len(points) > 1 else None, "front": rows}
+    return {"pareto": charts.draw_pareto(shown) if len(points) > 1 else None, "front": rows}
 
 
-def _settings(run: RunRecords) -> dict[str, Any] | None:
+def _settings_context(run: RunRecords) -> dict[str, Any] | None:
     names, rows = findings.settings_table(run)
     return {"names": names, "rows": [(key, *values) for key, values in rows]} if rows else None
 
 
-def _graph(run: RunRecords) -> dict[str, Any]:
+def _graph_context(run: RunRecords) -> dict[str, Any]:
     placed = run.placed_graph()
     if placed is not None:
         return graph_context(placed)
@@ -156,7 +163,7 @@ def _graph(run: RunRecords) -> dict[str, Any]:
     return {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": why}
 
 
-def _timeline(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
+def _timeline_context(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
     known = {name: t for name, t in timelines.items() if isinstance(t, Timeline)}
     reasons = " ".join(t for t in timelines.values() if isinstance(t, str))
     if not known:
@@ -164,7 +171,7 @@ def _timeline(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[
     return {**timeline_context(known, run.graph, list(run.profile[1].names) if run.profile else []), "untimed": reasons}
 
 
-def _search(run: RunRecords) -> dict[str, Any]:
+def _search_context(run: RunRecords) -> dict[str, Any]:
     told = [search_text(s) for s in run.result.searches]
     result = run.result
     rates = pipelines_text(result.searches, result.candidates)
@@ -179,10 +186,10 @@ def _search(run: RunRecords) -> dict[str, Any]:
         accuracy_text(run.best, metric),
         checks,
     )
-    return {"curve": charts.curves(run.curve), "searches": [line for line in (*told, *others) if line]}
+    return {"curve": charts.draw_curves(run.curve), "searches": [line for line in (*told, *others) if line]}
 
 
-def _calibration(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
+def _calibration_context(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> dict[str, Any]:
     predicted = timelines["predicted"]
     value_s = predicted.value_s if isinstance(predicted, Timeline) else None
     rows = findings.predicted_and_measured(run, value_s)
@@ -192,23 +199,26 @@ def _calibration(run: RunRecords, timelines: Mapping[str, Timeline | str]) -> di
         for i, r in enumerate(together)
     ]
     return {
-        "calibration": charts.predictions(rows) if rows else None,
+        "calibration": charts.draw_predictions(rows) if rows else None,
         "residuals": [(n, seconds_text(p), seconds_text(m), f"{100 * (m / p - 1):+.1f} %") for n, p, m in rows],
         "rounds": rounds,
     }
 
 
-def _stages(run: RunRecords) -> dict[str, Any]:
+def _stages_context(run: RunRecords) -> dict[str, Any]:
     stages = run.result.stages
     whole = sum(s.seconds for s in stages) or 1.0
     rows = [
         (s.stage, s.name, seconds_text(s.seconds), share_text(s.seconds / whole), f"ran: {s.why}" if s.ran else s.why)
         for s in stages
     ]
-    return {"stages": rows, "stage_chart": charts.stages([(s.stage, s.seconds) for s in stages]) if stages else None}
+    return {
+        "stages": rows,
+        "stage_chart": charts.draw_stages([(s.stage, s.seconds) for s in stages]) if stages else None,
+    }
 
 
-def _provenance(run: RunRecords) -> dict[str, Any]:
+def _provenance_context(run: RunRecords) -> dict[str, Any]:
     result = run.result
     machine = [("fingerprint of the machine", result.fingerprint), *result.hardware.items()]
     versions = [(f"version of {name}", version) for name, version in result.versions.items()]
@@ -216,14 +226,14 @@ def _provenance(run: RunRecords) -> dict[str, Any]:
     model = [("model", result.model.path), ("its SHA-256", result.model.sha256), ("seed", str(result.seed))]
     rows = [*model, *devices, *versions, *machine]
     return {
-        "reproduce": _reproduce(run),
+        "reproduce": _reproducing_command(run),
         "provenance": [(what, value_text(value)) for what, value in rows],
         "keys": [(s.stage, s.key) for s in result.stages],
-        "configuration": list(_flat(run.manifest["settings"])),
+        "configuration": list(_flat_settings(run.manifest["settings"])),
     }
 
 
-def _reproduce(run: RunRecords) -> str:
+def _reproducing_command(run: RunRecords) -> str:
     """Return the command that makes the run again, "" where this version does not know its settings."""
     try:
         return run.reproduce()
@@ -231,10 +241,12 @@ def _reproduce(run: RunRecords) -> str:
         return ""
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def _flat_settings(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows = []
     for key, value in settings.items():
         rows += (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value_text(value))]
+            _flat_settings(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else [(f"{prefix}{key}", value_text(value))]
         )
     return rows

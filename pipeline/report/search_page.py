@@ -37,32 +37,32 @@ def write_search_page(
 
 def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return the page of an answer, which is of the case's graph or of the model that it was merged from."""
-    placement = _placement(case, answer)
+    placement = _answer_placement(case, answer)
     document = placement.to_json(case.graph.names)
     placed = PlacedGraph.of(case.graph, document, (case.costs, case.topology), "")
     timeline = case.simulator().timeline(placement)
     devices = list(case.topology.names)
     return PlainPage(
         answer["graph"],
-        verdict=_verdict(answer),
-        glance=_glance(answer),
+        verdict=_describe_verdict(answer),
+        glance=_answer_questions(answer),
         sections=[
             Section(
                 "Devices",
                 columns=("device", "share of the time", "busy", "utilization", "peak memory"),
-                rows=_devices(answer, placed),
+                rows=_device_rows(answer, placed),
                 numbers=(1, 2, 3, 4),
             ),
         ],
         after=[
-            Section("The search", chart=charts.curves(curve)),
-            Section("Provenance", columns=("", ""), rows=_provenance(answer), text=command),
+            Section("The search", chart=charts.draw_curves(curve)),
+            Section("Provenance", columns=("", ""), rows=_provenance_rows(answer), text=command),
         ],
         more={**graph_context(placed), **timeline_context({"predicted": timeline}, case.graph, devices)},
     ).text()
 
 
-def _placement(case: LoadedScenario, answer: Answer) -> Placement:
+def _answer_placement(case: LoadedScenario, answer: Answer) -> Placement:
     """Return the answer's placement of the case's operations; those of a model that were merged share a device."""
     names, devices = case.graph.names, {d: j for j, d in enumerate(case.topology.names)}
     device = np.array([devices[answer["placement"][name]] for name in names], np.int32)
@@ -75,7 +75,7 @@ def _is_search(answer: Answer) -> TypeGuard[SearchDocument]:
     return "found_by" in answer
 
 
-def _verdict(answer: Answer) -> str:
+def _describe_verdict(answer: Answer) -> str:
     takes = f"Simulated: {seconds_text(answer['value_s'])}."
     if not _is_search(answer):
         return takes
@@ -87,7 +87,7 @@ def _verdict(answer: Answer) -> str:
     return f"{takes} Lower bound {seconds_text(bound_s)}; gap at most {gap_text(answer['gap'])}."
 
 
-def _glance(answer: Answer) -> list[tuple[str, str]]:
+def _answer_questions(answer: Answer) -> list[tuple[str, str]]:
     rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
     size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
     rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("Execution model", rules)]
@@ -111,7 +111,7 @@ def _glance(answer: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def _devices(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
+def _device_rows(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
     """Return by device its share of the time, how long it is busy, that over the whole, and its peak memory."""
     whole_s, peak, shares = answer["value_s"] or 1.0, answer["peak_bytes"], placed.shares
     return [
@@ -120,7 +120,7 @@ def _devices(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
     ]
 
 
-def _provenance(answer: Answer) -> list[tuple[str, str]]:
+def _provenance_rows(answer: Answer) -> list[tuple[str, str]]:
     keys = (
         "graph",
         "topology",

@@ -38,30 +38,30 @@ def side_by_side(a: RunRecords, b: RunRecords) -> str:
     comparison = compare(a.path, b.path, least=LEAST, across=True)
     verdict, notes = comparison.text, comparison.notes
     names = (f"A: {a.path}", f"B: {b.path}")
-    ratios = _intervals(a, b)
+    ratios = _interval_rows(a, b)
     sections = [
-        Section("The answers", columns=("", *names, "change"), rows=_figures(a.best, b.best), numbers=(1, 2, 3)),
+        Section("The answers", columns=("", *names, "change"), rows=_figure_rows(a.best, b.best), numbers=(1, 2, 3)),
         Section(
             "Candidates of both runs",
             words=f"How many times as fast each is in B as in A, with unpaired intervals at {100 * LEVEL:g} %."
             if ratios
             else "No candidate of one name was measured in both.",
-            chart=charts.forest(ratios, label="B against A, candidate by candidate", reference="as fast as A")
+            chart=charts.draw_forest(ratios, label="B against A, candidate by candidate", reference="as fast as A")
             if ratios
             else None,
             columns=("candidate", "latency in A", "latency in B", "times as fast"),
-            rows=[(r.name, *_latencies(r.name, a, b), r.words) for r in ratios],
+            rows=[(r.name, *_latency_texts(r.name, a, b), r.words) for r in ratios],
             numbers=(1, 2, 3),
         ),
-        Section("Settings that differ", columns=("", *names), rows=_settings(a, b)),
-        Section("What else differs", columns=("", *names), rows=_differences(a, b)),
+        Section("Settings that differ", columns=("", *names), rows=_setting_rows(a, b)),
+        Section("What else differs", columns=("", *names), rows=_difference_rows(a, b)),
     ]
     glance = [("A", f"{a.result.verdict}"), ("B", f"{b.result.verdict}")]
     title = f"{a.path} and {b.path}"
     return PlainPage(title, verdict=verdict, glance=glance, notes=notes, sections=sections).text()
 
 
-def _figures(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str, str]]:
+def _figure_rows(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str, str]]:
     rows = [("answer", a.name, b.name, "")]
     for what, figure, write in FIGURES:
         one, other = figure(a), figure(b)
@@ -70,7 +70,7 @@ def _figures(a: CandidateRecord, b: CandidateRecord) -> list[tuple[str, str, str
     return [*rows, ("computed in", a.precision, b.precision, "")]
 
 
-def _intervals(a: RunRecords, b: RunRecords) -> list[charts.ForestRow]:
+def _interval_rows(a: RunRecords, b: RunRecords) -> list[charts.ForestRow]:
     """Return for every candidate of both runs how many times as fast it is in the second."""
     there, those = (
         {c.name: c for c in run.result.candidates if c.name != TWIN and not is_first_sight(c, run.result.contest)}
@@ -92,13 +92,13 @@ def _intervals(a: RunRecords, b: RunRecords) -> list[charts.ForestRow]:
     return rows
 
 
-def _latencies(name: str, a: RunRecords, b: RunRecords) -> tuple[str, str]:
+def _latency_texts(name: str, a: RunRecords, b: RunRecords) -> tuple[str, str]:
     latencies = [next(c.latency_s for c in run.result.candidates if c.name == name) for run in (a, b)]
     one, other = (seconds_text(latency.median if latency else None) for latency in latencies)
     return one, other
 
 
-def _settings(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]:
+def _setting_rows(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]:
     """Return the settings of the two answers that differ."""
     columns = []
     for run in (a, b):
@@ -108,7 +108,7 @@ def _settings(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]:
     return [(k, columns[0].get(k, ""), columns[1].get(k, "")) for k in keys if columns[0].get(k) != columns[1].get(k)]
 
 
-def _differences(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]:
+def _difference_rows(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]:
     """Return in what models, machines, versions and seeds differ."""
     told = []
     for run in (a, b):

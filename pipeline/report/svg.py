@@ -8,35 +8,35 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from pipeline.report.text import visible
+from pipeline.report.text import make_visible
 
 Attribute = str | float | int
 WIDTH = 920.0
 DECADES = 9
 
 
-def element(tag: str, *children: str | Markup, **attributes: Attribute) -> Markup:
+def make_element(tag: str, *children: str | Markup, **attributes: Attribute) -> Markup:
     """Return an element; text children and attributes are escaped, "_" in a name stands for "-", and one behind goes.
 
     >>> element("text", "<b>", class_="name", x=1.25)
     Markup('<text class="name" x="1.25">&lt;b&gt;</text>')
     """
-    told = "".join(f' {name.rstrip("_").replace("_", "-")}="{_value(v)}"' for name, v in attributes.items())
-    inner = "".join(c if isinstance(c, Markup) else escape(visible(c)) for c in children)
+    told = "".join(f' {name.rstrip("_").replace("_", "-")}="{_attribute_value(v)}"' for name, v in attributes.items())
+    inner = "".join(c if isinstance(c, Markup) else escape(make_visible(c)) for c in children)
     return Markup(f"<{tag}{told}>{inner}</{tag}>")
 
 
-def _value(value: Attribute) -> str:
+def _attribute_value(value: Attribute) -> str:
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    return str(escape(visible(str(value))))
+    return str(escape(make_visible(str(value))))
 
 
-def drawing(label: str, height: float, parts: Iterable[Markup], *, width: float = WIDTH) -> Markup:
+def make_drawing(label: str, height: float, parts: Iterable[Markup], *, width: float = WIDTH) -> Markup:
     """Return a whole drawing that scales with the page; label: what it shows, for who cannot see it."""
-    return element(
+    return make_element(
         "svg",
-        element("title", label),
+        make_element("title", label),
         *parts,
         viewBox=f"0 0 {width:g} {height:g}",
         role="img",
@@ -45,19 +45,19 @@ def drawing(label: str, height: float, parts: Iterable[Markup], *, width: float 
     )
 
 
-def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> Markup:
+def make_text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> Markup:
     """Return text at a place."""
-    return element("text", words, x=x, y=y, text_anchor=anchor, class_=kind or "label")
+    return make_element("text", words, x=x, y=y, text_anchor=anchor, class_=kind or "label")
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+def make_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
     """Return a line of a kind that the style sheet knows."""
-    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+    return make_element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
 
 
-def path(points: Sequence[tuple[float, float]], **attributes: Attribute) -> Markup:
+def make_path(points: Sequence[tuple[float, float]], **attributes: Attribute) -> Markup:
     """Return the line through points."""
-    return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), **attributes)
+    return make_element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), **attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Scale:
         return _log_ticks(self.low, self.high, most) if self.log else _even_ticks(self.low, self.high, most)
 
 
-def over(values: Iterable[float], begin: float, end: float, *, log: bool = False, margin: float = 0.04) -> Scale:
+def scale_over(values: Iterable[float], begin: float, end: float, *, log: bool = False, margin: float = 0.04) -> Scale:
     """Return the scale on which all values have a place, with a margin on both sides.
 
     log: of those above 0, and of these no further than DECADES below the highest; others stand at the end.

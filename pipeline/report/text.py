@@ -11,7 +11,7 @@ UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 LAYOUT = "\n\t"  # the only controls that may reach a page
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     r"""Return text with every control character, and every mark that turns the direction of text, made visible.
 
     >>> visible("a\u202eb\x00")
@@ -19,14 +19,14 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if _harmless(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
+    return "".join(c if _is_harmless(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
 
 
-def _harmless(character: str) -> bool:
+def _is_harmless(character: str) -> bool:
     return character in LAYOUT or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Return text of at most `most` characters, the middle left out.
 
     >>> shortened("layer/1/conv/weights", 9)

@@ -17,7 +17,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.simulation import Timeline
 from pipeline.progress.trace import trace_of
 from pipeline.report import svg
-from pipeline.report.text import count_text, seconds_text, shortened
+from pipeline.report.text import count_text, seconds_text, shorten
 from pipeline.shared.payload import read_json
 
 SCHEMA: Literal["placewright.timeline/1"] = "placewright.timeline/1"
@@ -74,12 +74,12 @@ def measured_timeline(folder: Path) -> Timeline | None:
     if not path.is_file():
         return None
     try:
-        return timeline_of(TypeAdapter(TimelineRecord).validate_python(read_json(path)))
+        return read_timeline(TypeAdapter(TimelineRecord).validate_python(read_json(path)))
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{path} is damaged.", "Measure the run again, or delete the file.") from error
 
 
-def timeline_of(record: TimelineRecord) -> Timeline:
+def read_timeline(record: TimelineRecord) -> Timeline:
     """Return the timeline of a record.
 
     Raises:
@@ -104,7 +104,7 @@ def timeline_of(record: TimelineRecord) -> Timeline:
     )
 
 
-def critical(timeline: Timeline, graph: Graph | None) -> Bool:
+def critical_steps(timeline: Timeline, graph: Graph | None) -> Bool:
     """Return bool [n + t], which operations and then transfers the end waited for.
 
     From the last step back: always to the step that ended last before it, among those that it had to wait for: what it
@@ -168,7 +168,7 @@ class _Before:
         return np.array(mine, np.int64)
 
 
-def drawn(timelines: Mapping[str, Timeline], paths: Mapping[str, Bool], colours: Mapping[str, int]) -> Markup:
+def draw_timelines(timelines: Mapping[str, Timeline], paths: Mapping[str, Bool], colours: Mapping[str, int]) -> Markup:
     """Return a drawing of timelines one below the other, by what they are called, on one scale of time.
 
     paths: of each, as `critical` says. colours: device -> the number of its colour.
@@ -178,18 +178,18 @@ def drawn(timelines: Mapping[str, Timeline], paths: Mapping[str, Bool], colours:
     parts: list[Markup] = []
     y = 8.0
     for name, timeline in timelines.items():
-        parts.append(svg.text(0, y + 12, f"{name}: {seconds_text(timeline.value_s)}", kind="heading"))
+        parts.append(svg.make_text(0, y + 12, f"{name}: {seconds_text(timeline.value_s)}", kind="heading"))
         y += 20
         for rows in (_device_rows(timeline, paths[name], colours), _link_rows(timeline, paths[name])):
             for label, bars in rows:
-                parts.append(svg.text(LEFT - 8, y + BAR - 2, shortened(label, 22), anchor="end"))
-                parts += [_bar(bar, scale, y) for bar in bars]
+                parts.append(svg.make_text(LEFT - 8, y + BAR - 2, shorten(label, 22), anchor="end"))
+                parts += [_draw_bar(bar, scale, y) for bar in bars]
                 y += ROW
         y += 8
-    grid = [svg.line(scale(tick), 4, scale(tick), y + 4, "grid") for tick in scale.ticks()]
-    axis = [svg.line(LEFT, y, svg.WIDTH - 12, y, "axis")]
-    axis += [svg.text(scale(tick), y + 18, seconds_text(tick), anchor="middle") for tick in scale.ticks()]
-    return svg.drawing(f"Timeline of one inference: {', '.join(timelines)}", y + 26, [*grid, *parts, *axis])
+    grid = [svg.make_line(scale(tick), 4, scale(tick), y + 4, "grid") for tick in scale.ticks()]
+    axis = [svg.make_line(LEFT, y, svg.WIDTH - 12, y, "axis")]
+    axis += [svg.make_text(scale(tick), y + 18, seconds_text(tick), anchor="middle") for tick in scale.ticks()]
+    return svg.make_drawing(f"Timeline of one inference: {', '.join(timelines)}", y + 26, [*grid, *parts, *axis])
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +206,14 @@ class _Bar:
 Rows = list[tuple[str, list[_Bar]]]
 
 
-def _bar(bar: _Bar, scale: svg.Scale, y: float) -> Markup:
+def _draw_bar(bar: _Bar, scale: svg.Scale, y: float) -> Markup:
     x, width = scale(bar.start_s), max(scale(bar.end_s) - scale(bar.start_s), 0.6)
-    shape = svg.element("rect", svg.element("title", bar.title), x=x, y=y, width=width, height=BAR, class_=bar.kind)
+    shape = svg.make_element(
+        "rect", svg.make_element("title", bar.title), x=x, y=y, width=width, height=BAR, class_=bar.kind
+    )
     if not bar.critical:
         return shape
-    return shape + svg.element("rect", x=x, y=y + BAR + 1, width=width, height=3.0, class_="critical")
+    return shape + svg.make_element("rect", x=x, y=y + BAR + 1, width=width, height=3.0, class_="critical")
 
 
 def _device_rows(timeline: Timeline, path: Bool, colours: Mapping[str, int]) -> Rows:
@@ -221,7 +223,7 @@ def _device_rows(timeline: Timeline, path: Bool, colours: Mapping[str, int]) -> 
         names = [timeline.names[i] for i in mine.tolist()]
         kind = f"bar device{colours.get(device, 0)}"
         spans = timeline.start_s[mine], timeline.end_s[mine], path[mine]
-        rows.append((device, _merged(names, spans, timeline.value_s, "operation", kind)))
+        rows.append((device, _merge_bars(names, spans, timeline.value_s, "operation", kind)))
     return rows
 
 
@@ -236,11 +238,11 @@ def _link_rows(timeline: Timeline, path: Bool) -> Rows:
         ]
         spans = timeline.sent_start_s[mine], timeline.sent_end_s[mine], path[n + mine]
         label = f"{timeline.devices[source]} → {timeline.devices[target]}"
-        rows.append((label, _merged(names, spans, timeline.value_s, "transfer", "bar link")))
+        rows.append((label, _merge_bars(names, spans, timeline.value_s, "transfer", "bar link")))
     return rows
 
 
-def _merged(
+def _merge_bars(
     names: Sequence[str], spans: tuple[Float64, Float64, Bool], whole_s: float, thing: str, kind: str
 ) -> list[_Bar]:
     """Return the bars of steps, names, and begin, end and whether it is critical of each."""
@@ -250,9 +252,9 @@ def _merged(
 
     def close() -> None:
         first, last = run[0], max(run, key=lambda i: end[i])
-        title = shortened(names[first], 200)
+        title = shorten(names[first], 200)
         if len(run) > 1:
-            title = f"{count_text(len(run), thing)}, {title} to {shortened(names[run[-1]], 200)}"
+            title = f"{count_text(len(run), thing)}, {title} to {shorten(names[run[-1]], 200)}"
         begins, ends = float(start[first]), float(end[last])
         words = f"{title}: {seconds_text(begins)} to {seconds_text(ends)}"
         bars.append(_Bar(begins, ends, kind, words, bool(path[run[0]])))
@@ -276,16 +278,16 @@ def timeline_context(known: Mapping[str, Timeline], graph: Graph | None, devices
     then all that is sent to a device counts. devices: in the order of their colours.
     """
     names = () if graph is None else graph.names
-    paths = {name: critical(t, graph if t.names == names else None) for name, t in known.items()}
+    paths = {name: critical_steps(t, graph if t.names == names else None) for name, t in known.items()}
     every = [d for t in known.values() for d in t.devices]
     colours = {device: i % 7 for i, device in enumerate(dict.fromkeys([*devices, *every]))}
     words = (
         "Each bar is what a device computes or a link sends; the line below it marks the steps that the end waits for."
     )
-    return {"timeline": drawn(known, paths, colours), "timeline_words": words}
+    return {"timeline": draw_timelines(known, paths, colours), "timeline_words": words}
 
 
-def traced(timelines: Mapping[str, Timeline]) -> dict[str, Any]:
+def timelines_trace(timelines: Mapping[str, Timeline]) -> dict[str, Any]:
     """Return timelines as one trace for Perfetto: a process per device and timeline."""
     if len(timelines) == 1:
         return trace_of(next(iter(timelines.values())))

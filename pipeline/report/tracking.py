@@ -34,10 +34,10 @@ def log_run(run: RunRecords, uri: str) -> str:
         mlflow.set_tracking_uri(uri)
         mlflow.set_experiment(EXPERIMENT)
         with mlflow.start_run(run_name=run.path.resolve().name) as begun:
-            mlflow.log_params({key: str(value)[:LONGEST] for key, value in parameters(run).items()})
+            mlflow.log_params({key: str(value)[:LONGEST] for key, value in run_parameters(run).items()})
             mlflow.set_tags({"verdict": run.result.verdict, "fingerprint": run.result.fingerprint})
-            mlflow.log_metrics(figures(run))
-            for name, value, step in curves(run):
+            mlflow.log_metrics(run_figures(run))
+            for name, value, step in run_curves(run):
                 mlflow.log_metric(name, value, step=step)
             for name in FILES:
                 if (run.path / name).is_file():
@@ -49,7 +49,7 @@ def log_run(run: RunRecords, uri: str) -> str:
         ) from error
 
 
-def parameters(run: RunRecords) -> dict[str, Any]:
+def run_parameters(run: RunRecords) -> dict[str, Any]:
     """Return what the run was asked: settings in dotted keys, the model, devices, seed and versions."""
     asked = {
         "model": run.result.model.path,
@@ -57,10 +57,10 @@ def parameters(run: RunRecords) -> dict[str, Any]:
         "devices": " ".join(device.name for device in run.result.devices),
     }
     versions = {f"version.{name}": version for name, version in run.result.versions.items()}
-    return {**_flat(run.manifest["settings"]), **asked, "seed": run.result.seed, "best": run.result.best, **versions}
+    return {**_flatten(run.manifest["settings"]), **asked, "seed": run.result.seed, "best": run.result.best, **versions}
 
 
-def figures(run: RunRecords) -> dict[str, float]:
+def run_figures(run: RunRecords) -> dict[str, float]:
     """Return what the run found: seconds and rate of the best candidate, and how it compares."""
     best, speedup = run.best, run.result.speedup_over_best_single
     metrics = {
@@ -76,23 +76,27 @@ def figures(run: RunRecords) -> dict[str, float]:
             if candidate.latency_s is not None
         },
     }
-    return {_named(name): float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
+    return {
+        _metric_name(name): float(value)
+        for name, value in metrics.items()
+        if value is not None and math.isfinite(value)
+    }
 
 
-def curves(run: RunRecords) -> Iterator[tuple[str, float, int]]:
+def run_curves(run: RunRecords) -> Iterator[tuple[str, float, int]]:
     """Yield (name, value, evaluations) of the learning curves."""
     for row in run.curve:
         for key in ("value_s", "bound_s", "entropy"):
             if row.get(key) is not None and math.isfinite(row[key]):
-                yield _named(f"{row['placer']}.{key}"), float(row[key]), int(row["done"])
+                yield _metric_name(f"{row['placer']}.{key}"), float(row[key]), int(row["done"])
 
 
-def _named(name: str) -> str:
+def _metric_name(name: str) -> str:
     return "".join(c if c in KEPT else "_" for c in name)
 
 
-def _flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in document.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        flat |= _flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pipeline.core.accuracy import Accuracy
 from pipeline.placing.rows import ContestRecord
 from pipeline.result.records import CandidateRecord
-from pipeline.result.words import compared
+from pipeline.result.words import format_speedup
 from pipeline.shared.model_inputs import NOISE
 
 
@@ -82,15 +82,15 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
     answer = known[best].accuracy
     if answer is None or answer.exact:
         return ()
-    there = [c for c in known.values() if c.latency_s is not None and not c.told_alone]
+    there = [c for c in known.values() if c.latency_s is not None and not c.reported_only]
     exact = [c for c in there if c.accuracy is not None and c.accuracy.exact]
-    exact.sort(key=lambda c: _standing(c, contest))
+    exact.sort(key=lambda c: _standing_key(c, contest))
     words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
     allowed = share_of_outputs(answer.limits.output)
     return (*words, f"Fastest answer within the tolerance ({allowed}): {_answer_text(known[best], contest)}.")
 
 
-def _standing(candidate: CandidateRecord, contest: ContestRecord) -> tuple[int, float]:
+def _standing_key(candidate: CandidateRecord, contest: ContestRecord) -> tuple[int, float]:
     """Return what candidates are sorted by: those claimed, then those compared, then those seen, the fastest first."""
     if candidate.name in contest.claimed:
         return 0, contest.claimed.index(candidate.name)
@@ -102,13 +102,13 @@ def _standing(candidate: CandidateRecord, contest: ContestRecord) -> tuple[int, 
 
 def _answer_text(candidate: CandidateRecord, contest: ContestRecord) -> str:
     accuracy: Accuracy | None = candidate.accuracy
-    speed = compared(candidate, contest)
+    speed = format_speedup(candidate, contest)
     beside = "the best baseline" if candidate.name == contest.control else f"{speed} times as fast as {contest.control}"
     differs = share_of_outputs(accuracy.worst) if accuracy is not None else ""
     return f"{candidate.name}, {candidate.precision}, {beside}; outputs differ by {differs}"
 
 
-def judged_on(candidate: CandidateRecord, *, given: bool) -> str:
+def accuracy_inputs(candidate: CandidateRecord, *, given: bool) -> str:
     """Return what accuracy was judged on as long as no user gave inputs; "" where some were given, or none judged."""
     if given or candidate.accuracy is None:
         return ""

@@ -47,7 +47,7 @@ class Deployment:
         """
         file = path / PLACEMENT
         if not file.is_file():
-            raise _unfinished(path)
+            raise _unfinished_error(path)
         try:
             record = from_json(PlacementRecord, read_json(file))
         except (OSError, ValueError) as error:
@@ -89,7 +89,7 @@ class Deployment:
     def is_split(self) -> bool:
         """Return whether operations have devices of their own, which OpenVINO forgets when a model is saved."""
         target = self.record.target
-        return (target.startswith("HETERO") or in_segments(target)) and bool(self.record.placement)
+        return (target.startswith("HETERO") or runs_in_segments(target)) and bool(self.record.placement)
 
     def check_whole(self, why: str) -> None:
         """Check that OpenVINO runs the model as one.
@@ -99,7 +99,7 @@ class Deployment:
                 ONNX Runtime runs it.
         """
         self.check_in_openvino()
-        if in_segments(self.record.target):
+        if runs_in_segments(self.record.target):
             raise UsageError(
                 f"{self.path} runs the model in segments, {why}.",
                 f"Use {self.path / SPLIT} (needs openvino and numpy only), pipeline.load, or --to ovms-dag.",
@@ -139,7 +139,7 @@ class Deployment:
         mode, colon, _ = record.target.partition(":")
         if not colon and len(record.devices) == 1:
             (device,) = record.devices.values()
-            return PlainTarget(device.plugin, {device.plugin: _own(device) | record.properties}, {})
+            return PlainTarget(device.plugin, {device.plugin: _own_properties(device) | record.properties}, {})
         plugins = [d.plugin for d in record.devices.values()]
         if len(set(plugins)) != len(plugins):
             raise UsageError(
@@ -150,7 +150,7 @@ class Deployment:
         order = ",".join(self._listed())
         return PlainTarget(
             f"{mode}:{order}" if order else mode,
-            {d.plugin: _own(d) for d in record.devices.values()},
+            {d.plugin: _own_properties(d) for d in record.devices.values()},
             record.properties,
         )
 
@@ -160,17 +160,17 @@ class Deployment:
         return [plugins[name] for name in self.record.target.partition(":")[2].split(",") if name]
 
 
-def in_segments(target: str) -> bool:
+def runs_in_segments(target: str) -> bool:
     """Return whether a target stands for segments that the executor runs."""
     return target.partition(":")[0] == DATAFLOW
 
 
-def _own(device: RegisteredRecord) -> dict[str, str]:
+def _own_properties(device: RegisteredRecord) -> dict[str, str]:
     """Return the properties of a device but its number, which the name of its plug-in already says."""
     return {key: value for key, value in device.properties.items() if key != "DEVICE_ID"}
 
 
-def _unfinished(path: Path) -> StoreError:
+def _unfinished_error(path: Path) -> StoreError:
     """Return the error of a folder without a placement: no run, or one that has come to some stage only."""
     manifest = RunDirectory(path).manifest()
     if manifest is None:

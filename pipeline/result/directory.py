@@ -158,7 +158,7 @@ def take_away_stale(folder: Path, keys: Mapping[str, str], *, same_settings: boo
     path = folder / RESULT
     if not path.exists():
         return
-    known, names = _told(path)
+    known, names = _recorded_keys(path)
     if (same_settings or keys.keys() == known.keys()) and keys.items() <= known.items():
         return
     try:
@@ -170,7 +170,7 @@ def take_away_stale(folder: Path, keys: Mapping[str, str], *, same_settings: boo
         ) from error
 
 
-def _told(path: Path) -> tuple[dict[str, str], list[str]]:
+def _recorded_keys(path: Path) -> tuple[dict[str, str], list[str]]:
     """Return stage -> key of a result and the files it lists in its own folder; nothing if it is damaged."""
     try:
         document: Mapping[str, Any] = read_json(path)

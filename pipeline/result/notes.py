@@ -9,7 +9,7 @@ from pipeline.shared.checks import FACTS, ReferenceFacts
 from pipeline.shared.model_inputs import SEQUENCE
 from pipeline.stages.choices import HALVES
 from pipeline.store.store import Entry
-from pipeline.store.task import Outcome, disturbances
+from pipeline.store.task import Outcome, list_disturbances
 
 
 def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -17,12 +17,12 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
 
     outcomes: by stage, `profile` among them.
     """
-    from runtime.measuring.profile.left_out import notes
+    from runtime.measuring.profile.left_out import left_out_notes
 
     profile = payload.read_json(outcomes["profile"].entry.path("profile.json"))
     params, left_out = outcomes["profile"].task.params, profile["left_out"]
     replaced = "whole" in params and {d["name"] for d in params["devices"]} <= left_out.keys()
-    sentences = notes(left_out, [d["name"] for d in params["whole"]] if replaced else ())
+    sentences = left_out_notes(left_out, [d["name"] for d in params["whole"]] if replaced else ())
     shares = [f"{100 * share:.3g} % of {name} is NaN" for name, share in profile["nan"].items()]
     shares += [f"{name} has no entries" for name in profile["empty"]]
     if shares:
@@ -35,7 +35,9 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
             "The mutual slow-down of devices that run at the same time was not measured, because other processes kept "
             "the processors busy; predictions assume none."
         )
-    disturbed = list(dict.fromkeys(words for outcome in outcomes.values() for words in disturbances(outcome.entry)))
+    disturbed = list(
+        dict.fromkeys(words for outcome in outcomes.values() for words in list_disturbances(outcome.entry))
+    )
     if disturbed:
         sentences.append(f"Measurements were disturbed; the next run repeats them: {'; '.join(disturbed)}.")
     return sentences

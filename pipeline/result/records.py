@@ -95,7 +95,7 @@ class CandidateRecord:
     runtime: str = "openvino"
 
     @property
-    def told_alone(self) -> bool:
+    def reported_only(self) -> bool:
         """Return whether it is of a runtime that nobody asked for, which is told of and never the answer."""
         return self.kind == "other runtime"
 

@@ -21,8 +21,8 @@ from pipeline.core.placement import Placement
 from pipeline.placing.finals import check_something_ran
 from pipeline.placing.rows import Compared, ContestRecord, MeasuredRow
 from pipeline.progress.watch import CURVE, write_training
-from pipeline.result.accuracy import judged_on
-from pipeline.result.deployment import SPLIT, Deployment, in_segments
+from pipeline.result.accuracy import accuracy_inputs
+from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
 from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
 from pipeline.result.onnx_copy import OUT_MODEL, write_onnx
 from pipeline.result.records import (
@@ -37,15 +37,15 @@ from pipeline.result.records import (
     from_json,
     to_json,
 )
-from pipeline.result.verdict import Limits, decide, predicted
-from pipeline.result.words import about, time_shares
+from pipeline.result.verdict import Limits, decide_contest, decide_predicted
+from pipeline.result.words import describe_candidate, time_shares
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
 from pipeline.shared.measured_sizes import SIZES, load_sizes, measured_at
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file, form_graph, form_notes
 from pipeline.shared.model_inputs import GIVEN, SEQUENCE
-from pipeline.stages.host import HostMachine, ModelFile, installed
+from pipeline.stages.host import HostMachine, ModelFile, installed_version
 from pipeline.store.store import Entry, file_digest, write_json
 from pipeline.store.task import Outcome
 from pipeline.system.private import copy_whole
@@ -125,12 +125,12 @@ class Result:
         return compile_placed(self.path / "placed.xml", payload.read_json(self.path / "placement.json"))
 
 
-def versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
     """Return the versions of what a result depends on."""
-    return {name: installed(name) for name in PACKAGES}
+    return {name: installed_version(name) for name in PACKAGES}
 
 
-def candidate_rows(
+def candidate_records(
     measured: Sequence[MeasuredRow], objective: str, profiled: tuple[Graph, CostTable] | None = None
 ) -> list[CandidateRecord]:
     """Return the documented record of every candidate, fastest first, failed ones last.
@@ -143,38 +143,38 @@ def candidate_rows(
         derived = {
             "devices_used": row.get("executed_on", []),
             "subgraphs": row.get("subgraphs"),
-            "latency_s": _latency(row),
+            "latency_s": _latency_record(row),
             "shares": shares,
-            "about": about(row, shares) if profiled else "",
-            "rate": _rate(row, objective),
-            "settings": _settings(row),
+            "about": describe_candidate(row, shares) if profiled else "",
+            "rate": _inference_rate(row, objective),
+            "settings": _device_properties(row),
         }
         rows.append(from_json(CandidateRecord, {**row, **derived}))
-    return sorted(rows, key=_slowness)
+    return sorted(rows, key=_slowness_key)
 
 
-def _settings(row: MeasuredRow) -> dict[str, dict[str, str]]:
+def _device_properties(row: MeasuredRow) -> dict[str, dict[str, str]]:
     """Return the properties of a row's devices, by name, and of its target where that has some of its own."""
     settings = {d["name"]: dict(d["properties"]) for d in row.get("devices", ())}
     own = dict(row.get("properties", {}))
     return settings | ({row["target"]: {**settings.get(row["target"], {}), **own}} if own else {})
 
 
-def _slowness(candidate: CandidateRecord) -> tuple[bool, float]:
+def _slowness_key(candidate: CandidateRecord) -> tuple[bool, float]:
     """Return what candidates are sorted by: how they compare with the control, else their latency; failed ones last."""
     if candidate.latency_s is None:
         return True, math.inf
     return False, -candidate.times_as_fast if candidate.times_as_fast is not None else candidate.latency_s.median
 
 
-def _latency(row: MeasuredRow) -> LatencyEstimate | Mapping[str, Any] | None:
+def _latency_record(row: MeasuredRow) -> LatencyEstimate | Mapping[str, Any] | None:
     """Return the latency of a row; one that a simulator or a file gave has no interval."""
     if row["failed"] or not row["samples_s"]:
         return None
     return row.get("latency_s") or LatencyEstimate(float(np.median(row["samples_s"])), None, None)
 
 
-def _rate(row: MeasuredRow, objective: str) -> float | None:
+def _inference_rate(row: MeasuredRow, objective: str) -> float | None:
     """Return inferences per second."""
     if row["failed"] or not row.get("samples_s"):
         return None
@@ -202,13 +202,13 @@ def write_result(
     limits = Limits(asked.p99_s, asked.min_rate, asked.max_memory_bytes, asked.max_load_s)
     rows = [
         replace(row, limit=limits.broken_by(row)) if row.latency_s is not None else row
-        for row in candidate_rows(measured, asked.objective, (graph, costs))
+        for row in candidate_records(measured, asked.objective, (graph, costs))
     ]
     contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
-    verdict = predicted(rows) if contest is None else decide(rows, contest, limits)
+    verdict = decide_predicted(rows) if contest is None else decide_contest(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
     best = next(row for row in rows if row.name == verdict.best)
-    judged = judged_on(best, given=bool(settings.coarsen.input))
+    judged = accuracy_inputs(best, given=bool(settings.coarsen.input))
     ran = payload.load_graph(outcomes["read"].entry.path(form_graph(winner.get("rewrite", ""))))
     onnx = model.path if best.runtime == "onnxruntime" else None
     files = write_placed(
@@ -219,23 +219,23 @@ def write_result(
     files |= write_samples(path, measured)
     files |= write_sources(path, outcomes, winner.get("rewrite", ""))
     files |= write_training(
-        path, outcomes["place"].entry, drawn=_told(path) == (outcomes["place"].task.key, versions())
+        path, outcomes["place"].entry, drawn=_recorded_place_key(path) == (outcomes["place"].task.key, read_versions())
     )
     used = [d.to_json() for d in topology.devices]
-    notes = _notes(outcomes["read"], outcomes.get("precisions"), machine, used)
+    notes = _reader_notes(outcomes["read"], outcomes.get("precisions"), machine, used)
     record = ResultRecord(
         schema=SCHEMA,
         model=ModelRecord(str(model.path), model.sha256),
         devices=[DeviceRecord.of(d) for d in topology.devices],
         fingerprint=machine.fingerprint,
         hardware=dict(machine.facts),
-        versions=versions(),
+        versions=read_versions(),
         seed=settings.seed,
         stages=[StageRecord(s, o.task.name, o.task.key, o.ran, o.why, o.seconds) for s, o in outcomes.items()],
         searches=payload.read_json(outcomes["place"].entry.path("searches.json")),
         candidates=rows,
         best=verdict.best,
-        verdict=f"{_assumption(outcomes['read'], graph)}{verdict.text} {judged}".strip(),
+        verdict=f"{_assumed_sizes_note(outcomes['read'], graph)}{verdict.text} {judged}".strip(),
         contest=contest,
         notes=[
             *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
@@ -248,7 +248,7 @@ def write_result(
     return Result(path, record)
 
 
-def _assumption(read: Outcome, graph: Graph) -> str:
+def _assumed_sizes_note(read: Outcome, graph: Graph) -> str:
     """Return the sentence on sizes of inputs that nobody gave; "" if there are none."""
     from coarsen.reading.sizes.shapes import assumption_of
 
@@ -258,29 +258,29 @@ def _assumption(read: Outcome, graph: Graph) -> str:
     return assumption_of(payload.read_json(read.entry.path("shapes.json")), open_size=measured if is_open else 0)
 
 
-def _notes(
+def _reader_notes(
     read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
     from coarsen.reading.rewriting import rewrites
     from coarsen.reading.sizes import shapes
 
-    assumed = shapes.notes_of(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
+    assumed = shapes.shape_notes(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)
     if SIZES in read.entry.files:
         assumed.append(measured_at(load_sizes(read.entry.path(SIZES).parent)))
     if rewrites.REWRITTEN in read.entry.files:
-        assumed += rewrites.notes_of(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
+        assumed += rewrites.rewrite_notes(payload.read_json(read.entry.path(rewrites.REWRITTEN)))
     if FORMS in read.entry.files:
         assumed += form_notes([ModelForm.from_json(row) for row in payload.read_json(read.entry.path(FORMS))])
     if precisions is None:
         return assumed
-    from runtime.measuring.profile.precisions import notes
+    from runtime.measuring.profile.precisions import precision_notes
 
-    return assumed + notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
+    return assumed + precision_notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
 
 
-def _told(path: Path) -> tuple[str, dict[str, str]] | None:
+def _recorded_place_key(path: Path) -> tuple[str, dict[str, str]] | None:
     """Return the key of the place artifact that the result in a run directory tells of, and by which versions."""
     try:
         document = payload.read_json(path / "result.json")
@@ -405,7 +405,7 @@ def _copy_model(path: Path, read: Entry, model: str) -> None:
 def write_segments(path: Path, graph: Graph, best: MeasuredRow) -> dict[str, str]:
     """Write the folder of the segments in which the best candidate runs; return its name by role, {} without any."""
     folder = path / SPLIT
-    if not in_segments(best["target"]):
+    if not runs_in_segments(best["target"]):
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier answer
         return {}
     from runtime.executor.splitting import how_to_run, split_file

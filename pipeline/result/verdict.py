@@ -71,7 +71,7 @@ class Limits:
         return (f"Too few latencies of {candidate.name} were measured for its p99. Use a larger --budget.",)
 
 
-def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
+def decide_predicted(rows: Sequence[CandidateRecord]) -> Verdict:
     """Return the verdict on what a simulator, or a file of records, says: numbers without noise.
 
     rows: fastest first; at least one ran.
@@ -80,7 +80,7 @@ def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
     best, single = alive[0], next((r for r in alive if r.single), None)
     if single is None:
         return Verdict(best.name, f"No single device can run the model; use {best.name}.", NONE)
-    ratio = _median(single) / _median(best) if _median(best) else 1.0
+    ratio = _median_s(single) / _median_s(best) if _median_s(best) else 1.0
     if best.single or ratio <= 1:
         return Verdict(
             single.name, f"No placement is predicted to be faster than the best single device. Use {single.name}.", NONE
@@ -89,11 +89,11 @@ def predicted(rows: Sequence[CandidateRecord]) -> Verdict:
     return Verdict(best.name, text, RatioEstimate(ratio, ratio, ratio))
 
 
-def _median(row: CandidateRecord) -> float:
+def _median_s(row: CandidateRecord) -> float:
     return row.latency_s.median if row.latency_s is not None else math.inf
 
 
-def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limits) -> Verdict:
+def decide_contest(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limits) -> Verdict:
     """Return the verdict on a contest: the fastest claimed variant that keeps the limits, or the best baseline.
 
     Of claimed variants that may be equally fast the simplest wins.
@@ -101,9 +101,9 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     known = {r.name: r for r in rows}
     broken = {r.name: limits.broken_by(r) for r in rows if r.latency_s is not None}
     allowed = [name for name in contest.claimed if not broken.get(name)]
-    kept = [r.name for r in rows if r.latency_s is not None and not r.told_alone and not broken[r.name]]
+    kept = [r.name for r in rows if r.latency_s is not None and not r.reported_only and not broken[r.name]]
     if allowed:
-        verdict = _claim(_simplest(allowed, known, contest.least), known, contest)
+        verdict = _claim_verdict(_simplest_claimed(allowed, known, contest.least), known, contest)
     elif not broken.get(contest.control):
         verdict = _no_claim(contest, known)
     elif kept:  # the fastest that keeps the limits, whatever may be said of its speed
@@ -115,7 +115,7 @@ def decide(rows: Sequence[CandidateRecord], contest: ContestRecord, limits: Limi
     text = verdict.text + _by_size(known[verdict.best], contest.control) + condition_text(contest)
     verdict = replace(verdict, text=text)
     more = (*both_answers(verdict.best, known, contest), *limits.unmeasured(known[verdict.best]))
-    more += _other_runtime(known[verdict.best], [row for row in rows if row.told_alone and not row.limit], contest)
+    more += _other_runtime(known[verdict.best], [row for row in rows if row.reported_only and not row.limit], contest)
     return replace(verdict, notes=(*verdict.notes, *more))
 
 
@@ -137,11 +137,11 @@ def _by_size(best: CandidateRecord, control: str) -> str:
     return f" By size that is {', '.join(each)}."
 
 
-def _simplest(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:
+def _simplest_claimed(allowed: Sequence[str], known: Mapping[str, CandidateRecord], least: float) -> str:
     """Return the simplest of the claimed variants that may be as fast as the fastest, which comes first."""
     first = known[allowed[0]]
     tied = [first, *(known[name] for name in allowed[1:] if _may_equal(known[name], first, least))]
-    return min(tied, key=_effort).name
+    return min(tied, key=_complexity_key).name
 
 
 def _may_equal(other: CandidateRecord, fastest: CandidateRecord, least: float) -> bool:
@@ -182,43 +182,43 @@ def _other_runtime(
     return tuple(told)
 
 
-def _effort(candidate: CandidateRecord) -> tuple[bool, bool, bool, int]:
+def _complexity_key(candidate: CandidateRecord) -> tuple[bool, bool, bool, int]:
     """Return what the simplest has least of: a split, threads that are not pinned, pinning asked for, properties."""
     given = [item for properties in candidate.settings.values() for item in properties.items()]
     return not candidate.single, (PINNING, "NO") in given, (PINNING, "YES") in given, len(given)
 
 
-def _claim(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> Verdict:
+def _claim_verdict(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> Verdict:
     ratio = contest.ratios[best]
     what = "as fast" if contest.objective == "latency" else "as many inferences per second"
     others = (
-        _over(best, contest.over_default, "the plug-in defaults", contest.default, contest.control),
-        _over(best, contest.over_hint, "the best hint", contest.hint, contest.control),
+        _describe_speedup(best, contest.over_default, "the plug-in defaults", contest.default, contest.control),
+        _describe_speedup(best, contest.over_hint, "the best hint", contest.hint, contest.control),
     )
     text = (
         f"Use {best}: {ratio.ratio:.3f} times {what} as the best baseline, {contest.control} "
-        f"({_interval(ratio)}, {100 * contest.level:g} % confidence for all candidates together)"
+        f"({_format_interval(ratio)}, {100 * contest.level:g} % confidence for all candidates together)"
     )
     gain = ratio
     text = "; ".join([text, *(words for words in others if words)]) + "."
     return Verdict(best, text, gain)
 
 
-def _over(best: str, ratios: Mapping[str, RatioEstimate], what: str, name: str, control: str) -> str:
+def _describe_speedup(best: str, ratios: Mapping[str, RatioEstimate], what: str, name: str, control: str) -> str:
     """Return how much faster than another baseline the answer is; "" where that is the best baseline or unknown."""
     if best not in ratios or name in (control, ""):
         return ""
-    return f"{ratios[best].ratio:.3f} times {what}, {name} ({_interval(ratios[best])})"
+    return f"{ratios[best].ratio:.3f} times {what}, {name} ({_format_interval(ratios[best])})"
 
 
-def _interval(ratio: RatioEstimate) -> str:
+def _format_interval(ratio: RatioEstimate) -> str:
     return f"{ratio.low:.3f} to {ratio.high:.3f}"
 
 
 def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord) -> str:
     """Return a sentence on what seems much faster than the control by too few starts; "" if nothing does."""
     told = {name for name, ratio in contest.ratios.items() if ratio.starts >= ENOUGH}
-    there = {n: c for n, c in known.items() if n not in told and not (c.same_as or c.told_alone)}
+    there = {n: c for n, c in known.items() if n not in told and not (c.same_as or c.reported_only)}
     seen = {n: c.times_as_fast or 0.0 for n, c in there.items()}
     best = max(seen, key=lambda name: seen[name], default="")
     if not best or seen[best] < STRIKING:

@@ -69,7 +69,7 @@ def is_first_sight(candidate: CandidateRecord, contest: ContestRecord | None) ->
     return not candidate.log_ratios and candidate.name != contest.control
 
 
-def milliseconds(candidate: CandidateRecord, contest: ContestRecord | None) -> tuple[str, str]:
+def format_milliseconds(candidate: CandidateRecord, contest: ContestRecord | None) -> tuple[str, str]:
     """Return what an inference takes, and from which to which over starts; "" where that is unknown.
 
     It is what the control took in the final, divided by how many times as fast as the control the candidate is.
@@ -81,7 +81,7 @@ def milliseconds(candidate: CandidateRecord, contest: ContestRecord | None) -> t
     return f"{latency.median * 1e3:.3f}", " to ".join(ends)
 
 
-def compared(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
+def format_speedup(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
     """Return how many times as fast as the control a candidate is, with the interval; "about" what is a first sight.
 
     Of a single start in the final no interval is known.
@@ -119,7 +119,7 @@ def realtime_text(candidates: Sequence[CandidateRecord]) -> str:
     )
 
 
-def warnings(result: ResultRecord) -> list[str]:
+def reader_warnings(result: ResultRecord) -> list[str]:
     """Return in sentences all that a reader of a result must know beside its verdict, the same wherever it is shown."""
     candidates = result.candidates
     told = [untried_text(candidates), alike_text(candidates), slow_starts_text(result.contest)]
@@ -140,11 +140,11 @@ def slow_starts_text(contest: ContestRecord | None) -> str:
     """Return how often whole starts of a candidate were slow, how slow, and what avoids it; "" if none were."""
     if contest is None:
         return ""
-    slow = {name: told for name, told in contest.starts.items() if told.slow and name in _figures(contest)}
+    slow = {name: told for name, told in contest.starts.items() if told.slow and name in _figure_names(contest)}
     if not slow:
         return ""
     lines = [
-        f"{told.slow} of {_count(told.starts, 'start')} of {name} took about {told.times:.1f} times as long as usual"
+        f"{told.slow} of {_count_of(told.starts, 'start')} of {name} took about {told.times:.1f} times as long as usual"
         for name, told in sorted(slow.items(), key=lambda item: -item[1].slow)
     ]
     steady = [n for n, told in contest.starts.items() if n in contest.ratios and not told.slow and told.starts > 2]
@@ -155,7 +155,7 @@ def slow_starts_text(contest: ContestRecord | None) -> str:
     return f"{', '.join(lines[:MOST_NAMED])}, for the whole start; {avoided}."
 
 
-def _figures(contest: ContestRecord) -> set[str]:
+def _figure_names(contest: ContestRecord) -> set[str]:
     """Return the names of the candidates of the final, and of the baselines."""
     return {*contest.ratios, contest.control, contest.default, contest.hint}
 
@@ -174,7 +174,7 @@ def is_untried(candidate: CandidateRecord) -> bool:
     return candidate.latency_s is None and candidate.failed is None and not candidate.same_as
 
 
-def about(row: MeasuredRow, shares: Mapping[str, float]) -> str:
+def describe_candidate(row: MeasuredRow, shares: Mapping[str, float]) -> str:
     """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
     parts = row.get("subgraphs") or 1
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
@@ -240,7 +240,8 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
     """Return what the answer takes when it runs alone: percentiles, memory, loading; "" if that is unknown."""
     c = next(c for c in candidates if c.name == best)
     words = [
-        f"p{share} {seconds * 1e3:.2f} ms{_between(c.alone_between.get(share))}" for share, seconds in c.alone.items()
+        f"p{share} {seconds * 1e3:.2f} ms{_format_range(c.alone_between.get(share))}"
+        for share, seconds in c.alone.items()
     ]
     if not words:
         return ""
@@ -260,16 +261,16 @@ def sizes_text(c: CandidateRecord) -> str:
     return f"{c.name} by size: {'; '.join(each)}." if c.sizes else ""
 
 
-def _between(ends: tuple[float, float] | None) -> str:
+def _format_range(ends: tuple[float, float] | None) -> str:
     return f" ({ends[0] * 1e3:.2f} to {ends[1] * 1e3:.2f})" if ends else ""
 
 
 def search_text(search: SearchRecord) -> str:
     """Return in a few sentences what a placer's search came to."""
     tried, asked = search["evaluations"], search["measurements"]
-    done = f"{search['placer']} simulated {_count(tried, 'placement')}"
+    done = f"{search['placer']} simulated {_count_of(tried, 'placement')}"
     if search["reward"] == "measured":
-        done = f"{search['placer']} measured {_count(tried, 'placement')}"
+        done = f"{search['placer']} measured {_count_of(tried, 'placement')}"
     elif search["reward"] == "hybrid":
         done += f", of which {asked or 'none'} {'was' if asked == 1 else 'were'} measured"
     sentences = [done, _best_text(search), *_calibration_text(search)]
@@ -311,5 +312,5 @@ def _calibration_text(search: SearchRecord) -> list[str]:
     return [f"Median prediction error before each calibration of the simulator: {listed}"]
 
 
-def _count(number: int, thing: str) -> str:
+def _count_of(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pipeline.core.errors import PlacewrightError, UsageError, nearest
+from pipeline.core.errors import PlacewrightError, UsageError, suggest_name
 from pipeline.core.settings import (
     MOST_SEED,
     RUNTIMES,
@@ -31,7 +31,7 @@ from pipeline.core.settings import (
     ProfileSettings,
 )
 from pipeline.settings import registry
-from pipeline.settings.declared import is_ours, recalled
+from pipeline.settings.declared import is_ours, recall_answer
 
 PREFIX = "PLACEWRIGHT__"
 UNITS_BYTES: Mapping[str, int] = {
@@ -107,14 +107,14 @@ class Settings:
             return replace(self, budget_s=parse_budget(value))
         if key in ("seed", "devices"):
             value = (value,) if key == "devices" and isinstance(value, str) else value
-            typed = coerce(get_type_hints(Settings)[key], value, key)
+            typed = coerce_value(get_type_hints(Settings)[key], value, key)
             _check_range(key, typed)
             return replace(self, **{key: typed})
         section, _, rest = key.partition(".")
         if section not in SECTIONS or not rest:
             near = difflib.get_close_matches(section, SECTIONS, n=1)
             known = [f"{near[0]}.{rest}"] if near and rest else all_section_keys()
-            raise UsageError(f"Unknown key {key!r}.", nearest(key, known))
+            raise UsageError(f"Unknown key {key!r}.", suggest_name(key, known))
         name, _, parameter = rest.partition(".")
         if not parameter:
             return self._with_field(section, name, value)
@@ -123,28 +123,28 @@ class Settings:
     def _with_field(self, section: str, name: str, value: Any) -> Settings:
         current = getattr(self, section)
         if name not in {f.name for f in fields(current)}:
-            raise UsageError(f"Unknown key '{section}.{name}'.", nearest(f"{section}.{name}", all_section_keys()))
+            raise UsageError(f"Unknown key '{section}.{name}'.", suggest_name(f"{section}.{name}", all_section_keys()))
         if name in ("use", "runtimes") and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = tuple(word.strip() for word in value.split(","))
-        typed = coerce(get_type_hints(type(current))[name], value, f"{section}.{name}")
+        typed = coerce_value(get_type_hints(type(current))[name], value, f"{section}.{name}")
         _check_range(f"{section}.{name}", typed)
-        for chosen in _chosen(section, name, typed):
+        for chosen in _chosen_names(section, name, typed):
             stage = "measure" if name == "evaluator" else section
-            known = registry.table(stage)
+            known = registry.implementation_table(stage)
             if chosen not in known:
-                raise UsageError(f"{section}.{name}: unknown implementation {chosen!r}.", nearest(chosen, known))
+                raise UsageError(f"{section}.{name}: unknown implementation {chosen!r}.", suggest_name(chosen, known))
         for chosen in typed if name == "runtimes" else ():
             if chosen not in RUNTIMES:
                 what = "What runs splits is --runtime." if chosen in ("hetero", "dataflow", "auto") else ""
                 raise UsageError(
-                    f"{section}.{name}: unknown runtime {chosen!r}. {what}".strip(), nearest(chosen, RUNTIMES)
+                    f"{section}.{name}: unknown runtime {chosen!r}. {what}".strip(), suggest_name(chosen, RUNTIMES)
                 )
         return replace(self, **{section: replace(current, **{name: typed})})
 
     def _with_parameter(self, stage: str, name: str, parameter: str, value: Any) -> Settings:
         ask = partial(_typed_parameter, stage, name, parameter, value)
         kept = is_ours(stage, name)
-        typed = _frozen(recalled(["parameter", stage, name, parameter, value], ask)) if kept else ask()
+        typed = _freeze(recall_answer(["parameter", stage, name, parameter, value], ask)) if kept else ask()
         of_stage = dict(self.params.get(stage, {}))
         of_stage[name] = {**of_stage.get(name, {}), parameter: typed}
         return replace(self, params={**self.params, stage: of_stage})
@@ -152,19 +152,19 @@ class Settings:
 
 def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:
     """Return the value of an implementation's parameter as the type its field wants; the implementation is imported."""
-    known = {p.name: p for p in registry.parameters(registry.implementation(stage, name))}
+    known = {p.name: p for p in registry.parameters_of(registry.load_implementation(stage, name))}
     key = f"{stage}.{name}.{parameter}"
     if parameter not in known:
-        raise UsageError(f"Unknown key '{key}'.", nearest(key, [f"{stage}.{name}.{p}" for p in known]))
-    typed = coerce(known[parameter].type, value, key)
+        raise UsageError(f"Unknown key '{key}'.", suggest_name(key, [f"{stage}.{name}.{p}" for p in known]))
+    typed = coerce_value(known[parameter].type, value, key)
     for number in typed if isinstance(typed, tuple) else (typed,):
         _check_range(key, number, known[parameter].least)
     return typed
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     """Return a JSON value with tuples in place of arrays."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value
 
 
 SECTIONS: Mapping[str, type[Any]] = {
@@ -223,7 +223,7 @@ def all_section_keys() -> list[str]:
     return ["devices", "seed", "budget", *(f"{s}.{f.name}" for s, cls in SECTIONS.items() for f in fields(cls))]
 
 
-def _chosen(section: str, name: str, value: Any) -> tuple[str, ...]:
+def _chosen_names(section: str, name: str, value: Any) -> tuple[str, ...]:
     """Return the implementation names that a field selects; () for a field that selects none."""
     if name == "evaluator":
         return (value,)
@@ -232,7 +232,7 @@ def _chosen(section: str, name: str, value: Any) -> tuple[str, ...]:
     return ()
 
 
-def coerce(wanted: Any, value: Any, key: str) -> Any:
+def coerce_value(wanted: Any, value: Any, key: str) -> Any:
     """Return a value as the type a field wants; "8" is a fine int.
 
     Raises:
@@ -355,7 +355,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid TOML: {error}.", "Correct the line it names.") from error
 
 
-def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten_settings(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping with dotted keys.
 
     >>> flatten({"coarsen": {"metis": {"parts": 8}}})
@@ -364,7 +364,7 @@ def flatten(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in document.items():
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
+            flat |= flatten_settings(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value
     return flat

@@ -22,7 +22,7 @@ from pipeline.core.errors import StoreError
 from pipeline.core.params import canonical
 from pipeline.core.stages import CompositePlacer, LearningPlacer
 from pipeline.settings import registry
-from pipeline.store.store import digest, write_text
+from pipeline.store.store import json_digest, write_text
 from pipeline.system.folders import own_cache
 from pipeline.system.start import HOME, PACKAGES
 
@@ -57,14 +57,14 @@ def source_digest(root: Path = HOME) -> str:
     return total.hexdigest()
 
 
-def recalled(question: Sequence[Any], answer: Callable[[], Any]) -> Any:
+def recall_answer(question: Sequence[Any], answer: Callable[[], Any]) -> Any:
     """Return `answer()` as JSON values, from disk if the same source text has answered the same question before."""
     try:
-        name = f"declared/{source_digest()[:16]}/{digest(question)[:32]}.json"
+        name = f"declared/{source_digest()[:16]}/{json_digest(question)[:32]}.json"
     except (TypeError, ValueError):  # it holds what no JSON can, and is asked every time
         return answer()
     with contextlib.suppress(OSError, ValueError):  # not there, or torn: it is asked again
-        return json.loads(_written(own_cache, name))
+        return json.loads(_read_written(own_cache, name))
     text = json.dumps(answer())
     with contextlib.suppress(StoreError):  # where nothing can be written it is asked every time
         write_text(own_cache(name), text)
@@ -72,12 +72,12 @@ def recalled(question: Sequence[Any], answer: Callable[[], Any]) -> Any:
 
 
 @cache
-def _written(folder: Callable[[str], Path], name: str) -> str:
+def _read_written(folder: Callable[[str], Path], name: str) -> str:
     """Return the answer of a name that is on disk; it never changes, and is read once."""
     return folder(name).read_text(encoding="utf-8")
 
 
-def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Declaration:
+def read_declaration(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Declaration:
     """Return what an implementation says of itself once `values` take the place of its defaults.
 
     Raises:
@@ -86,11 +86,11 @@ def declared(stage: str, name: str, values: Mapping[str, Any] | None = None) -> 
     """
 
     def ask() -> dict[str, Any]:
-        return asdict(_declaration(stage, registry.build(stage, name, values)))
+        return asdict(_make_declaration(stage, registry.build_implementation(stage, name, values)))
 
     if not is_ours(stage, name):
         return Declaration(**ask())
-    return Declaration(**recalled([stage, name, dict(values or {})], ask))
+    return Declaration(**recall_answer([stage, name, dict(values or {})], ask))
 
 
 def placers_called(name: str, values: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -101,33 +101,33 @@ def placers_called(name: str, values: Mapping[str, Any] | None = None) -> tuple[
         PlacewrightError: whatever the placer says of wrong values.
     """
     names: list[str] = []
-    waiting = list(declared("place", name, values).placers)
+    waiting = list(read_declaration("place", name, values).placers)
     while waiting:
         called = waiting.pop(0)
         if called not in names:
             names.append(called)
-            waiting += declared("place", called).placers
+            waiting += read_declaration("place", called).placers
     return tuple(names)
 
 
-def draws(placer: str) -> bool:
+def uses_seed(placer: str) -> bool:
     """Return whether a placer of this name makes use of its seed: whether its module reads a variable of that name.
 
     Raises:
         UnknownNameError: there is no such placer.
         PlacewrightError: a package that it needs is not installed.
     """
-    module = sys.modules[registry.implementation("place", placer).__module__]
+    module = sys.modules[registry.load_implementation("place", placer).__module__]
     nodes = ast.walk(ast.parse(inspect.getsource(module)))
     return any(isinstance(n, ast.Name) and n.id == "seed" and isinstance(n.ctx, ast.Load) for n in nodes)
 
 
 def is_ours(stage: str, name: str) -> bool:
     """Return whether an implementation's source text is part of placewright, so that its answers can be kept."""
-    return registry.table(stage).get(name, "").partition(".")[0] in PACKAGES
+    return registry.implementation_table(stage).get(name, "").partition(".")[0] in PACKAGES
 
 
-def _declaration(stage: str, built: Any) -> Declaration:
+def _make_declaration(stage: str, built: Any) -> Declaration:
     recipe = built.recipe if isinstance(built, LearningPlacer) else None
     brought: list[tuple[str, str]] = []
     if recipe is not None:

@@ -25,7 +25,7 @@ STAGES: Mapping[str, str] = {
 }
 
 
-def table(stage: str) -> dict[str, str]:
+def implementation_table(stage: str) -> dict[str, str]:
     """Return {name: "module:Class"} of every implementation of a stage, plug-ins included.
 
     Raises:
@@ -35,7 +35,7 @@ def table(stage: str) -> dict[str, str]:
     if stage not in STAGES:
         raise UnknownNameError("stage", stage, STAGES)
     entries: dict[str, str] = dict(importlib.import_module(STAGES[stage]).TABLE)
-    for entry in plugins(stage):
+    for entry in plugin_entry_points(stage):
         if entry.name in entries:
             raise UsageError(
                 f"The plug-in {entry.value} takes the name {stage}.{entry.name}, which is {entries[entry.name]}.",
@@ -46,19 +46,19 @@ def table(stage: str) -> dict[str, str]:
 
 
 @cache
-def plugins(stage: str) -> importlib.metadata.EntryPoints:
+def plugin_entry_points(stage: str) -> importlib.metadata.EntryPoints:
     """Return what other packages add to a stage; to know it, a file of every installed package is read."""
     return importlib.metadata.entry_points(group=f"placewright.{stage}")
 
 
-def implementation(stage: str, name: str) -> type[Any]:
+def load_implementation(stage: str, name: str) -> type[Any]:
     """Return the class registered under `name`; it is imported now.
 
     Raises:
         UnknownNameError: no such stage or name.
         MissingPackageError: a package that the implementation needs is not installed.
     """
-    known = table(stage)
+    known = implementation_table(stage)
     if name not in known:
         raise UnknownNameError(f"{stage} implementation", name, known, f"`placewright list {stage}`")
     module, _, attribute = known[name].partition(":")
@@ -82,7 +82,7 @@ class Parameter:
     least: float
 
 
-def parameters(cls: type[Any]) -> list[Parameter]:
+def parameters_of(cls: type[Any]) -> list[Parameter]:
     """Return the parameters of an implementation: the fields of its dataclass, with the text of their metadata."""
     hints = get_type_hints(cls)
     return [
@@ -92,14 +92,14 @@ def parameters(cls: type[Any]) -> list[Parameter]:
     ]
 
 
-def build(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
+def build_implementation(stage: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
     """Return the implementation `name` with `values` in place of its defaults.
 
     Raises:
         UnknownNameError: no such stage, name or parameter.
     """
-    cls = implementation(stage, name)
-    known = [p.name for p in parameters(cls)]
+    cls = load_implementation(stage, name)
+    known = [p.name for p in parameters_of(cls)]
     for key in values or {}:
         if key not in known:
             raise UnknownNameError(f"parameter of {stage}.{name}", key, known)

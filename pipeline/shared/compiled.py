@@ -67,30 +67,30 @@ def kernels_digest(path: Path, root: Path = ROOT) -> str:
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function of arrays, numbers and named tuples of them, compiled at its first call; it may allocate."""
-    return _kept(function)
+    return _with_kernel_cache(function)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Return a compiled function that allocates nothing, and so counts no references; it must return no array."""
-    return _kept(function, _nrt=False)
+    return _with_kernel_cache(function, _nrt=False)
 
 
 def inner(function: Callable[P, R]) -> Callable[P, R]:
     """Return a kernel that only compiled functions can call; called from Python, it raises TypeError."""
-    return _unentered(_kept(function, _nrt=False, no_cpython_wrapper=True))
+    return _refuse_python_calls(_with_kernel_cache(function, _nrt=False, no_cpython_wrapper=True))
 
 
 def allocating(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that may allocate, and that only compiled functions can call."""
-    return _unentered(_kept(function, no_cpython_wrapper=True))
+    return _refuse_python_calls(_with_kernel_cache(function, no_cpython_wrapper=True))
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
     """Return an inner kernel that is merged into the compiled functions that call it."""
-    return _unentered(_kept(function, _nrt=False, no_cpython_wrapper=True, forceinline=True))
+    return _refuse_python_calls(_with_kernel_cache(function, _nrt=False, no_cpython_wrapper=True, forceinline=True))
 
 
-def _unentered(function: Callable[P, R]) -> Callable[P, R]:
+def _refuse_python_calls(function: Callable[P, R]) -> Callable[P, R]:
     """Make calls from Python fail, which would otherwise jump to a way in that was never compiled."""
     dispatcher = cast("numba.core.dispatcher.Dispatcher", function)
 
@@ -104,7 +104,7 @@ def _unentered(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def _kept(function: Callable[P, R], **options: bool) -> Callable[P, R]:
+def _with_kernel_cache(function: Callable[P, R], **options: bool) -> Callable[P, R]:
     """Return a compiled function whose code lies in its file's folder, or where NUMBA_CACHE_DIR says if that is set."""
     before = numba.config.CACHE_DIR
     if not os.environ.get("NUMBA_CACHE_DIR"):
@@ -133,7 +133,7 @@ class _Compilations(event.Listener):  # type: ignore[misc]
 
 
 @contextmanager
-def compiling(tell: Callable[[int], None]) -> Iterator[None]:
+def announce_compiling(tell: Callable[[int], None]) -> Iterator[None]:
     """Tell, whenever the compilation of a function begins, how many were begun before; loading tells nothing."""
     with event.install_listener("numba:compile", _Compilations(tell)):
         yield

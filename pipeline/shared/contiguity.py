@@ -53,7 +53,7 @@ def forward_edges(graph: Graph) -> Int32:
     return np.ascontiguousarray(inside[:, np.argsort(place[inside[0]], kind="stable")])
 
 
-def stand_in_edges(graph: Graph, grouping: Grouping) -> Int32:
+def substitute_edges(graph: Graph, grouping: Grouping) -> Int32:
     """Return int32 [2, e], the reversed edges between backward operations of which one's group has no forward one.
 
     Such a group has a place among the stages, too: where its backward edges, turned round, put it.
@@ -71,12 +71,12 @@ def stage_edges(graph: Graph, node: Grouping, grouping: Grouping, contiguity: Co
     none = np.zeros((2, 0), np.int32)
     if kind == FREE:
         return StageEdges(kind, none, node.group.copy())
-    further = stand_in_edges(graph, grouping) if kind == ORDERED else none
+    further = substitute_edges(graph, grouping) if kind == ORDERED else none
     return StageEdges(kind, np.concatenate([forward_edges(graph), further], axis=1), node.group.copy())
 
 
 @allocating
-def contiguous(stages: StageEdges, device: Int64, p: int) -> bool:
+def stages_are_contiguous(stages: StageEdges, device: Int64, p: int) -> bool:
     """Return whether a placement of nodes, int64 [k], on p devices is as contiguous as demanded."""
     if stages.kind == ORDERED:
         return _in_order(stages, device, p)
@@ -98,7 +98,7 @@ def _in_order(stages: StageEdges, device: Int64, p: int) -> bool:
     for _ in range(p):
         ready = -1
         for d in range(p):
-            if not done[d] and not _waits(leads, done, d):
+            if not done[d] and not _waits_for_device(leads, done, d):
                 ready = d
         if ready < 0:
             return False
@@ -107,7 +107,7 @@ def _in_order(stages: StageEdges, device: Int64, p: int) -> bool:
 
 
 @inner
-def _waits(leads: Bool, done: Bool, d: int) -> bool:
+def _waits_for_device(leads: Bool, done: Bool, d: int) -> bool:
     waits = False
     for other in range(done.size):
         waits = waits or (leads[other, d] and not done[other])

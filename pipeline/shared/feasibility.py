@@ -6,24 +6,24 @@ import numpy as np
 
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
-from pipeline.shared.partition import colocated, join
+from pipeline.shared.partition import colocation_grouping, join_groupings
 
 
 def feasible_grouping(problem: Problem) -> Grouping:
     """Return the problem's own grouping as devices allow, see `made_feasible`."""
-    return problem.derived(_own)
+    return problem.derived(_own_grouping)
 
 
 def finest_grouping(problem: Problem) -> Grouping:
     """Return the finest grouping there is: operations alone, but for those that are colocated."""
-    return problem.derived(_finest)
+    return problem.derived(_finest_grouping)
 
 
-def _own(problem: Problem) -> Grouping:
+def _own_grouping(problem: Problem) -> Grouping:
     return made_feasible(problem, problem.grouping)
 
 
-def _finest(problem: Problem) -> Grouping:
+def _finest_grouping(problem: Problem) -> Grouping:
     return made_feasible(problem, Grouping.identity(problem.graph.n))
 
 
@@ -34,13 +34,13 @@ def made_feasible(problem: Problem, grouping: Grouping) -> Grouping:
     is taken apart into sets of colocated operations, and such a set, if it has none either, into its operations.
     """
     alone = Grouping.identity(grouping.n)
-    units = colocated(problem.graph) if np.any(problem.graph.colocate >= 0) else alone
+    units = colocation_grouping(problem.graph) if np.any(problem.graph.colocate >= 0) else alone
     if units.k < units.n:
-        grouping = _split_homeless(problem, join(grouping, units), units)
-    return _split_homeless(problem, grouping, alone)
+        grouping = _split_unsupported(problem, join_groupings(grouping, units), units)
+    return _split_unsupported(problem, grouping, alone)
 
 
-def _split_homeless(problem: Problem, grouping: Grouping, parts: Grouping) -> Grouping:
+def _split_unsupported(problem: Problem, grouping: Grouping, parts: Grouping) -> Grouping:
     """Return the grouping with each group that no device may run replaced by the `parts` it consists of."""
     if problem.allowed.all():
         return grouping

@@ -60,7 +60,7 @@ def visit_order(graph: Graph) -> Int32:
 
 
 @compiled
-def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float64) -> Float64:
+def longest_paths(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float64) -> Float64:
     """Return float64 [n], the longest path from each node along the edges of `ptr`, its own time included.
 
     order: targets of edges come later. step_s: float64 [m], seconds of each edge. own_s: float64 [n].
@@ -78,7 +78,7 @@ def longest(order: Int64, ptr: Int64, node: Int64, step_s: Float64, own_s: Float
     return path_s
 
 
-def depths(graph: Graph, *, reverse: bool = False) -> Int32:
+def edge_depths(graph: Graph, *, reverse: bool = False) -> Int32:
     """Return int32 [n], the most edges on a path from any operation to each; operations on cycles have depth 0.
 
     reverse: follow the edges against their direction.
@@ -87,9 +87,9 @@ def depths(graph: Graph, *, reverse: bool = False) -> Int32:
 
 
 def forward_depths(graph: Graph) -> Int32:
-    """Return int32 [n], the depths of a graph without the edges that close its cycles; `depths` where it has none.
+    """Return int32 [n], the depths of a graph without the edges that close its cycles; `edge_depths` where it has none.
 
-    Merging colocated operations makes cycles, as between a weight and what updates it, and behind a cycle `depths`
+    Merging colocated operations makes cycles, as between a weight and what updates it, and behind a cycle `edge_depths`
     tells nothing apart. Left out are the edges that go back in `visit_order`.
     """
     order, depth = breadth_first(*adjacency(graph))

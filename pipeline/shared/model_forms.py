@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import listed
+from pipeline.core.errors import list_some
 
 FORMS = "forms.json"  # `ModelForm`s as JSON values, the model as it was read first, beside the normalised model
 INT8_WEIGHTS, FLOAT_WEIGHTS, INT8_LSTM = "int8-weights", "float-weights", "int8-lstm"
@@ -54,7 +54,7 @@ def form_graph(rewrite: str) -> str:
 def form_notes(forms: Sequence[ModelForm]) -> list[str]:
     """Return in sentences which forms of a model there are beside the one that was read."""
     recurrent = [
-        f"{listed(form.products)} can be computed in int8, input and state rounded to 1/128: it is tried as "
+        f"{list_some(form.products)} can be computed in int8, input and state rounded to 1/128: it is tried as "
         f"{form.rewrite.replace('-', ' ')}."
         for form in forms
         if form.rewrite == INT8_LSTM
@@ -62,7 +62,7 @@ def form_notes(forms: Sequence[ModelForm]) -> list[str]:
     others = [form for form in forms if form.rewrite not in ("", INT8_LSTM)]
     if not others:
         return recurrent
-    first, names = others[0], listed([form.rewrite.replace("-", " ") for form in others])
+    first, names = others[0], list_some([form.rewrite.replace("-", " ") for form in others])
     what = "dynamically quantised product" if first.lossless else "product of floating weights"
     left = f"; {first.left} more are not, and stay as they are" if first.left else ""
     told = f"{len(first.products)} {what}{'s' * (len(first.products) != 1)} can be rewritten{left}"

@@ -42,7 +42,7 @@ import numpy.typing as npt
 
 from pipeline.core.errors import ModelError
 from pipeline.shared import signals
-from pipeline.shared.sizes import sized
+from pipeline.shared.sizes import concrete_shape
 
 SEQUENCE = "sequence.json"  # how many inferences a sequence of a model with state has at most, and why, beside it, too
 GIVEN = "inputs.npz"  # arrays that a user gave for a model, by input, beside the normalised model
@@ -109,12 +109,12 @@ def make_inputs(model: Any, *, seed: int, dynamic_size: int, kind: str = NOISE) 
     inputs: Inputs = {}
     for place, port in enumerate(model.inputs):
         name = input_name(port)
-        shape, dtype = shapes[name], _dtype(port)
-        role = _role(port, shape, longest)
-        array = _structured(role, shape, kind, np.random.default_rng([seed, place, KINDS.index(kind)]))
+        shape, dtype = shapes[name], _element_dtype(port)
+        role = _input_role(port, shape, longest)
+        array = _structured_input(role, shape, kind, np.random.default_rng([seed, place, KINDS.index(kind)]))
         if array is None:
             drawn = [seed, place, KINDS.index(SECOND)] if kind == SECOND else [seed, place]
-            array = _drawn(role, shape, dtype, np.random.default_rng(drawn))
+            array = _draw_noise(role, shape, dtype, np.random.default_rng(drawn))
         inputs[name] = np.asarray(array, dtype)
     return inputs
 
@@ -132,12 +132,12 @@ def make_checks(model: Any, *, seed: int, dynamic_size: int, given: Inputs | Non
     checks: dict[str, Inputs] = {}
     for kind in KINDS:
         inputs = make_inputs(model, seed=seed, dynamic_size=dynamic_size, kind=kind)
-        if not any(_same(inputs, other) for other in checks.values()):
+        if not any(_are_same(inputs, other) for other in checks.values()):
             checks[kind] = inputs
     return checks
 
 
-def _same(one: Inputs, other: Inputs) -> bool:
+def _are_same(one: Inputs, other: Inputs) -> bool:
     return all(np.array_equal(array, other[name]) for name, array in one.items())
 
 
@@ -148,10 +148,10 @@ def _concrete_shape(port: Any, *, dynamic_size: int) -> tuple[int, ...]:
         raise ModelError(
             f"The input {name!r} has no known rank.", f"Give it a shape, as in --shape '{name}=1x3x224x224'."
         )
-    return tuple(sized(shape, dynamic_size))
+    return tuple(concrete_shape(shape, dynamic_size))
 
 
-def _dtype(port: Any) -> np.dtype[Any]:
+def _element_dtype(port: Any) -> np.dtype[Any]:
     kind = port.get_element_type()
     found: np.dtype[Any] = np.dtype(kind.to_dtype())
     if kind.bitwidth < 8 * found.itemsize or kind.get_type_name() in WITHOUT_ARRAYS:
@@ -162,21 +162,21 @@ def _dtype(port: Any) -> np.dtype[Any]:
     return found
 
 
-def _role(port: Any, shape: tuple[int, ...], longest: int) -> Role:
+def _input_role(port: Any, shape: tuple[int, ...], longest: int) -> Role:
     """Return what an input is taken for; longest: the length of the longest sequence among the inputs."""
-    dtype = _dtype(port)
+    dtype = _element_dtype(port)
     name = input_name(port).lower()
     if "mask" in name or dtype.kind == "b":
         return Role("ones")
-    uses = list(_uses(port))
+    uses = list(_uses_of(port))
     if dtype.kind == "f":
         if not is_image(port):
             return Role("numbers")
-        return Role("image", BYTES - 1 if any(_scales(op) for op, _ in uses) else 0)
-    rows = [n for op, at in uses if (n := _rows(op, at))]
+        return Role("image", BYTES - 1 if any(_scales_bytes(op) for op, _ in uses) else 0)
+    rows = [n for op, at in uses if (n := _table_rows(op, at))]
     if rows:
         return Role("ids", min(rows))
-    lengths = [n for op, at in uses if (n := _steps(op, at))]
+    lengths = [n for op, at in uses if (n := _sequence_steps(op, at))]
     if lengths or ("len" in name and len(shape) < 2):
         return Role("length", min(lengths, default=longest))
     if dtype == np.uint8 and len(shape) == 4:
@@ -186,7 +186,7 @@ def _role(port: Any, shape: tuple[int, ...], longest: int) -> Role:
     return Role("bits")
 
 
-def _drawn(
+def _draw_noise(
     role: Role, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator
 ) -> npt.NDArray[np.generic]:
     """Return the noise that an input of a role gets."""
@@ -206,7 +206,7 @@ def _drawn(
     return rng.standard_normal(shape)
 
 
-def _structured(
+def _structured_input(
     role: Role, shape: tuple[int, ...], kind: str, rng: np.random.Generator
 ) -> npt.NDArray[np.generic] | None:
     """Return what an input of a role gets of a kind that does not draw it; None where the kind does not change it."""
@@ -218,47 +218,47 @@ def _structured(
         case "text", "ids":
             return signals.text_ids(shape, role.most, rng)
         case "smooth", "image":
-            return signals.gradients(shape, rng, channels=CHANNELS) * (role.most or 1)
+            return signals.draw_gradients(shape, rng, channels=CHANNELS) * (role.most or 1)
         case "edges", "image":
-            boxes = signals.rectangles(shape, rng, channels=CHANNELS)
+            boxes = signals.draw_rectangles(shape, rng, channels=CHANNELS)
             return boxes * role.most if role.most else 4 * boxes - 2
         case "smooth", "numbers":
             longest = max(shape, default=1)
             audio = longest >= LONG and np.prod(shape) <= 2 * longest
-            return signals.chord(shape, rng) if audio else signals.waves(shape, rng)
+            return signals.draw_chord(shape, rng) if audio else signals.draw_waves(shape, rng)
     return None
 
 
-def _uses(port: Any) -> Iterator[Use]:
+def _uses_of(port: Any) -> Iterator[Use]:
     """Yield where the value of an output is taken, through operations that only pass it on."""
     for target in port.get_target_inputs():
         op = target.get_node()
         if op.get_type_name() in CARRIERS and target.get_index() == 0:
-            yield from _uses(op.output(0))
+            yield from _uses_of(op.output(0))
         elif op.get_type_name() != "ShapeOf":
             yield op, target.get_index()
 
 
-def _constant(op: Any, at: int) -> npt.NDArray[np.generic] | None:
+def _constant_at(op: Any, at: int) -> npt.NDArray[np.generic] | None:
     """Return the value of the constant that an operation takes at a port, None if it takes none there."""
     node = op.input_value(at).get_node()
     return np.asarray(node.get_data()) if node.get_type_name() == "Constant" else None
 
 
-def _rows(op: Any, at: int) -> int:
+def _table_rows(op: Any, at: int) -> int:
     """Return how many rows the table has that an operation looks up by what it takes at a port; 0 for no table."""
     if TABLES.get(op.get_type_name()) != at:
         return 0
     if op.get_type_name() == "OneHot":
-        depth = _constant(op, 1)
+        depth = _constant_at(op, 1)
         return 0 if depth is None else int(depth)
-    axis, shape = _constant(op, 2), op.get_input_partial_shape(0)
+    axis, shape = _constant_at(op, 2), op.get_input_partial_shape(0)
     if axis is None or shape.rank.is_dynamic or shape[int(axis)].is_dynamic:
         return 0
     return int(shape[int(axis)].get_length())
 
 
-def _steps(op: Any, at: int) -> int:
+def _sequence_steps(op: Any, at: int) -> int:
     """Return how many steps the sequence has whose lengths an operation takes at a port; 0 for no sequence."""
     if SEQUENCES.get(op.get_type_name()) != at:
         return 0
@@ -266,12 +266,12 @@ def _steps(op: Any, at: int) -> int:
     return 0 if shape.rank.is_dynamic or shape[1].is_dynamic else int(shape[1].get_length())
 
 
-def _scales(op: Any) -> bool:
+def _scales_bytes(op: Any) -> bool:
     """Return whether an operation turns bytes into small numbers, by a constant."""
     kind = op.get_type_name()
     if kind not in ("Subtract", "Divide", "Multiply"):
         return False
-    value = _constant(op, 1)
+    value = _constant_at(op, 1)
     if value is None or value.size == 0:
         return False
     largest = float(np.abs(value.astype(np.float64)).max())

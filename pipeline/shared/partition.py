@@ -101,14 +101,14 @@ def metis_parts(
         return np.zeros(graph.n, dtype=np.int32)
     if second_weight is not None:
         node_weight = np.maximum(node_weight / node_weight.sum(), second_weight / second_weight.sum())
-    pymetis = _pymetis()
+    pymetis = _import_pymetis()
     if pymetis is None:
         raise MissingPackageError("METIS partitions need", "pymetis", HEAVY_EDGE)
-    ptr, neighbour, weight = _undirected(graph, edge_weight)
+    ptr, neighbour, weight = _undirected_graph(graph, edge_weight)
     answer = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(ptr, neighbour),
-        vweights=_integers(_clipped(node_weight, parts)),
+        vweights=_integer_weights(_clip_weights(node_weight, parts)),
         eweights=weight,
         options=pymetis.Options(seed=seed & 0x7FFFFFFF, ufactor=max(1, round(1000 * (balance - 1)))),
     )
@@ -148,7 +148,7 @@ def has_metis() -> bool:
         return False
 
 
-def _pymetis() -> ModuleType | None:
+def _import_pymetis() -> ModuleType | None:
     try:
         import pymetis
     except ModuleNotFoundError:
@@ -168,13 +168,13 @@ def _close_order(graph: Graph) -> Int32:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    ptr, neighbour, weight = _undirected(graph, np.ones(graph.m))
+    ptr, neighbour, weight = _undirected_graph(graph, np.ones(graph.m))
     matrix = csr_array((weight, neighbour.astype(np.int32), ptr.astype(np.int32)), (graph.n, graph.n))
     order: Int32 = reverse_cuthill_mckee(matrix, symmetric_mode=True)
     return order
 
 
-def _undirected(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int64, Int64]:
+def _undirected_graph(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int64, Int64]:
     """Return (ptr [n + 1], neighbour [2e], weight [2e]) of the graph without directions; a->b and b->a merge.
 
     METIS wants both directions of an edge, and positive integer weights.
@@ -182,7 +182,7 @@ def _undirected(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int6
     low, high = np.sort(graph.edges, axis=0).astype(np.int64)
     code, which = np.unique(low * graph.n + high, return_inverse=True)
     merged: Float64 = np.bincount(which, weights=edge_weight, minlength=code.size).astype(np.float64)
-    weight = _integers(merged)
+    weight = _integer_weights(merged)
     source = np.concatenate([code // graph.n, code % graph.n])
     target = np.concatenate([code % graph.n, code // graph.n])
     by_source = np.argsort(source, kind="stable")
@@ -191,14 +191,14 @@ def _undirected(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int6
     return ptr, target[by_source], np.concatenate([weight, weight])[by_source]
 
 
-def _integers(weight: Float64) -> Int64:
+def _integer_weights(weight: Float64) -> Int64:
     """Return positive int64 weights in proportion to `weight`, their sum at most WEIGHT_SUM plus their number."""
     total = float(weight.sum())
     share = weight / total if total > 0 else np.zeros_like(weight)
     return 1 + np.floor(share * WEIGHT_SUM).astype(np.int64)
 
 
-def _clipped(weight: Float64, parts: int) -> Float64:
+def _clip_weights(weight: Float64, parts: int) -> Float64:
     """Return the weights clipped to c, the largest c that is at most a fair part of the clipped weights."""
     heaviest_first = np.sort(weight)[::-1]
     lighter: Float64 = np.cumsum(heaviest_first[::-1])[::-1]  # [n], the sum from each weight on
@@ -209,14 +209,14 @@ def _clipped(weight: Float64, parts: int) -> Float64:
     return clipped
 
 
-def colocated(graph: Graph) -> Grouping:
+def colocation_grouping(graph: Graph) -> Grouping:
     """Return the grouping of operations that carry equal colocation constraints; an operation without one stays
     alone.
     """
     return Grouping.of_labels(np.where(graph.colocate >= 0, graph.colocate, graph.n + np.arange(graph.n)))
 
 
-def join(a: Grouping, b: Grouping) -> Grouping:
+def join_groupings(a: Grouping, b: Grouping) -> Grouping:
     """Return the finest grouping coarser than both: operations together in either one are together.
 
     >>> join(Grouping(np.array([0, 0, 1, 2])), Grouping(np.array([0, 1, 1, 2]))).group.tolist()

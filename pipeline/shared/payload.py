@@ -102,7 +102,7 @@ def save_weights(path: Path, weights: Mapping[str, Float32]) -> None:
     save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
 
 
-def load_weights(path: Path) -> dict[str, Float32]:
+def read_weights(path: Path) -> dict[str, Float32]:
     """Return the parameters `save_weights` wrote."""
     from safetensors.numpy import load_file
 

@@ -28,7 +28,7 @@ FEW_IDS = 4  # as of token types: such ids come in two runs
 Draw = Callable[[int, int, int, np.random.Generator], Float64]  # an image of so many channels, rows and columns
 
 
-def waves(shape: Sequence[int], rng: np.random.Generator) -> Float64:
+def draw_waves(shape: Sequence[int], rng: np.random.Generator) -> Float64:
     """Return float64 [shape], a few waves along the last two dimensions, of mean 0 and deviation 1 about zero."""
     total = np.zeros(tuple(shape))
     for axis in range(max(0, len(shape) - 2), len(shape)):
@@ -42,7 +42,7 @@ def waves(shape: Sequence[int], rng: np.random.Generator) -> Float64:
     return total / size if size else total
 
 
-def chord(shape: Sequence[int], rng: np.random.Generator) -> Float64:
+def draw_chord(shape: Sequence[int], rng: np.random.Generator) -> Float64:
     """Return float64 [shape], a chord along the longest dimension: three tones with harmonics, struck repeatedly."""
     axis = int(np.argmax(shape))
     seconds = np.arange(shape[axis]) / SAMPLE_RATE
@@ -55,20 +55,20 @@ def chord(shape: Sequence[int], rng: np.random.Generator) -> Float64:
     return np.broadcast_to(sound.reshape([-1 if a == axis else 1 for a in range(len(shape))]), tuple(shape)).copy()
 
 
-def gradients(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
+def draw_gradients(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
     """Return float64 [shape], images within [0, 1]: a gradient with soft blobs, in another colour each.
 
     channels: how many an image may have, in its second or last dimension.
     """
-    return _images(shape, rng, channels, _gradient)
+    return _draw_images(shape, rng, channels, _draw_gradient)
 
 
-def rectangles(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
-    """Return float64 [shape], images within [0, 1]: rectangles of a colour each, with a grain; see `gradients`."""
-    return _images(shape, rng, channels, _rectangles)
+def draw_rectangles(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
+    """Return float64 [shape], images within [0, 1]: rectangles of a colour each, with a grain; see `draw_gradients`."""
+    return _draw_images(shape, rng, channels, _draw_rectangles)
 
 
-def _images(shape: Sequence[int], rng: np.random.Generator, channels: Sequence[int], draw: Draw) -> Float64:
+def _draw_images(shape: Sequence[int], rng: np.random.Generator, channels: Sequence[int], draw: Draw) -> Float64:
     n, *rest = shape
     first = rest[0] in channels or rest[-1] not in channels
     c, h, w = rest if first else (rest[2], rest[0], rest[1])
@@ -76,7 +76,7 @@ def _images(shape: Sequence[int], rng: np.random.Generator, channels: Sequence[i
     return drawn if first else np.moveaxis(drawn, 1, -1)
 
 
-def _gradient(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
+def _draw_gradient(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
     y, x = np.mgrid[0:h, 0:w] / np.array([max(h - 1, 1), max(w - 1, 1)]).reshape(2, 1, 1)
     slope = rng.uniform(-1, 1, (2, c, 1, 1))
     image: Float64 = slope[0] * y + slope[1] * x
@@ -87,7 +87,7 @@ def _gradient(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
     return (image - low) / (high - low or 1.0)
 
 
-def _rectangles(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
+def _draw_rectangles(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
     image = np.broadcast_to(rng.uniform(0, 1, (c, 1, 1)), (c, h, w)).copy()
     for _ in range(RECTANGLES):
         top, left = int(rng.integers(0, h)), int(rng.integers(0, w))

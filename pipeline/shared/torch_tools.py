@@ -31,7 +31,7 @@ def leaving_no_file(layer: Layer) -> Layer:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def torch_seeded(seed: int) -> Iterator[None]:
     """Let torch draw from `seed` and compute on one thread inside, and as before afterwards.
 
     torch.manual_seed would reach the generators of other devices as well, which fork_rng does not restore. On graphs

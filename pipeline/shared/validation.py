@@ -44,7 +44,7 @@ Name = Annotated[str, Field(min_length=1)]
 Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def table(unknown: Literal["forbid", "ignore"] = "forbid") -> Callable[[type[Shape]], type[Shape]]:
+def strict_table(unknown: Literal["forbid", "ignore"] = "forbid") -> Callable[[type[Shape]], type[Shape]]:
     """Return what makes a TypedDict strict: values are of their very types; `unknown` is what becomes of other keys."""
     return with_config(ConfigDict(strict=True, extra=unknown))
 
@@ -80,16 +80,16 @@ class Faults:
         except ValidationError as error:
             of_value: dict[Path, list[ErrorDetails]] = {}  # several of one value: none of the types it may have fits
             for detail in error.errors(include_url=False):
-                of_value.setdefault(_path(detail, document), []).append(detail)
-        self.faults += [_fault(path, details, shape, document) for path, details in of_value.items()]
+                of_value.setdefault(_error_path(detail, document), []).append(detail)
+        self.faults += [_describe_fault(path, details, shape, document) for path, details in of_value.items()]
         try:
-            return adapter.validate_python(_without(document, of_value))
+            return adapter.validate_python(_without_paths(document, of_value))
         except ValidationError:
             self.end()
             raise
 
 
-def repeated(values: Iterable[Value]) -> list[Value]:
+def repeated_values(values: Iterable[Value]) -> list[Value]:
     """Return the values that are there more than once, each once."""
     return [value for value, count in Counter(values).items() if count > 1]
 
@@ -103,7 +103,7 @@ def must_be(details: Iterable[ErrorDetails]) -> str:
     return f"must be {' or '.join(texts)}"
 
 
-def _path(detail: ErrorDetails, document: Any) -> Path:
+def _error_path(detail: ErrorDetails, document: Any) -> Path:
     """Return where in the document an error lies: its place without what pydantic calls the types it has tried."""
     path: Path = ()
     for part in detail["loc"]:
@@ -114,32 +114,34 @@ def _path(detail: ErrorDetails, document: Any) -> Path:
     return path
 
 
-def _fault(path: Path, details: list[ErrorDetails], shape: Any, document: Any) -> str:
+def _describe_fault(path: Path, details: list[ErrorDetails], shape: Any, document: Any) -> str:
     """Return what is wrong with one value."""
     *above, last = path or ("",)
     if details[0]["type"] == "missing":
-        return f"{_called(above, document, last)} needs {last}"
+        return f"{_describe_path(above, document, last)} needs {last}"
     if details[0]["type"] == "extra_forbidden":
-        known = _keys(shape, above)
+        known = _table_keys(shape, above)
         near = difflib.get_close_matches(str(last), known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        return f"{_called(above, document)} has an unknown key {last!r} ({hint})"
-    return f"{_called(path, document)} is {reprlib.repr(reduce(getitem, path, document))}, but {must_be(details)}"
+        return f"{_describe_path(above, document)} has an unknown key {last!r} ({hint})"
+    return (
+        f"{_describe_path(path, document)} is {reprlib.repr(reduce(getitem, path, document))}, but {must_be(details)}"
+    )
 
 
-def _called(path: Iterable[str | int], document: Any, below: str | int = "") -> str:
+def _describe_path(path: Iterable[str | int], document: Any, below: str | int = "") -> str:
     """Return what the value at a path is called: "flops of operation conv1"; `below` is a key that it lacks."""
     words: list[str] = []
     for part, after in pairwise([*path, below]):
         document = document[part]
         if isinstance(part, int):
-            words[-1:] = [f"{words[-1].removesuffix('s')} {_name(document, after) or part + 1}"]
+            words[-1:] = [f"{words[-1].removesuffix('s')} {_table_name(document, after) or part + 1}"]
         else:
             words.append(part if part.isidentifier() else repr(part))
     return " of ".join(reversed(words)) or "the file"
 
 
-def _name(entry: Any, below: str | int) -> str:
+def _table_name(entry: Any, below: str | int) -> str:
     """Return how a table names itself, "" if it does not; `below` is the key in question."""
     for keys in NAMED_BY if isinstance(entry, Mapping) else ():
         names = [entry.get(key) for key in keys]
@@ -148,7 +150,7 @@ def _name(entry: Any, below: str | int) -> str:
     return ""
 
 
-def _keys(shape: Any, path: Iterable[str | int]) -> list[str]:
+def _table_keys(shape: Any, path: Iterable[str | int]) -> list[str]:
     """Return the keys that the table at a path may have."""
     for part in path:
         shape = get_type_hints(shape)[part] if isinstance(part, str) else shape
@@ -157,7 +159,7 @@ def _keys(shape: Any, path: Iterable[str | int]) -> list[str]:
     return list(get_type_hints(shape))
 
 
-def _without(document: Any, paths: Iterable[Path]) -> Any:
+def _without_paths(document: Any, paths: Iterable[Path]) -> Any:
     """Return a copy of a document without the keys under which values at these paths lie."""
     rest = copy.deepcopy(document)
     for path in paths:

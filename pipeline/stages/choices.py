@@ -10,7 +10,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.settings import CoarsenSettings, EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
-from pipeline.settings.declared import declared, placers_called
+from pipeline.settings.declared import placers_called, read_declaration
 from pipeline.stages.host import HostMachine
 
 Choice = tuple[str, dict[str, Any]]  # the name of an implementation, and all its parameters
@@ -25,7 +25,7 @@ LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than b
 
 def choice_of(settings: Settings, stage: str, name: str) -> Choice:
     """Return an implementation of a stage, defaults filled in."""
-    return name, dict(declared(stage, name, settings.params_of(stage, name)).params)
+    return name, dict(read_declaration(stage, name, settings.params_of(stage, name)).params)
 
 
 def choices_of(settings: Settings, stage: str, names: Sequence[str]) -> tuple[Choice, ...]:
@@ -35,15 +35,17 @@ def choices_of(settings: Settings, stage: str, names: Sequence[str]) -> tuple[Ch
         UsageError: there are none.
     """
     if not names:
-        raise UsageError(f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.table(stage))}.")
+        raise UsageError(
+            f"{stage}.use is empty.", f"Name at least one of {', '.join(registry.implementation_table(stage))}."
+        )
     return tuple(choice_of(settings, stage, name) for name in names)
 
 
 def measurer_of(settings: Settings, name: str) -> Choice:
     """Return an evaluator; what is set of the last measurement holds for it as well."""
-    known = declared("measure", name).params
+    known = read_declaration("measure", name).params
     shared = {field: getattr(settings.measure, field) for field in MEASURED_ALIKE if field in known}
-    return name, dict(declared("measure", name, {**shared, **settings.params_of("measure", name)}).params)
+    return name, dict(read_declaration("measure", name, {**shared, **settings.params_of("measure", name)}).params)
 
 
 def placers_of(settings: Settings) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ def placers_of(settings: Settings) -> tuple[str, ...]:
     chosen = settings.place.use
     if chosen != PlaceSettings().use or settings.budget_s >= LEARNING_BUDGET_S:
         return chosen
-    return tuple(name for name in chosen if not declared("place", name).learns)
+    return tuple(name for name in chosen if not read_declaration("place", name).learns)
 
 
 def brought_by_placers(settings: Settings) -> list[tuple[str, str]]:
@@ -59,14 +61,16 @@ def brought_by_placers(settings: Settings) -> list[tuple[str, str]]:
     called: list[tuple[str, str]] = []
     for name in placers_of(settings):
         values = settings.params_of("place", name)
-        called += [(stage, used) for stage, used in declared("place", name, values).recipe]
+        called += [(stage, used) for stage, used in read_declaration("place", name, values).recipe]
         called += [("place", placer) for placer in placers_called(name, values)]
     return called
 
 
 def is_learned(settings: Settings) -> bool:
     """Return whether a placer learns, or the stages that make what it learns from were chosen for themselves."""
-    return is_learned_by_choice(settings) or any(declared("place", name).learns for name in placers_of(settings))
+    return is_learned_by_choice(settings) or any(
+        read_declaration("place", name).learns for name in placers_of(settings)
+    )
 
 
 def is_learned_by_choice(settings: Settings) -> bool:
@@ -122,6 +126,6 @@ def evaluators_of(settings: Settings) -> tuple[str, ...]:
     place, devices = settings.place, settings.measure.use
     if place.reward == "measured" and devices == "hetero" and settings.measure.runtime != "hetero":
         devices = "dataflow"
-    if place.reward == "simulated" or declared("measure", place.evaluator).real:
+    if place.reward == "simulated" or read_declaration("measure", place.evaluator).real:
         return (place.evaluator,)
     return (devices,) if place.reward == "measured" else (place.evaluator, devices)

@@ -8,7 +8,7 @@ from pipeline.core.graph import Grouping, contract
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
-from pipeline.shared.partition import colocated, join
+from pipeline.shared.partition import colocation_grouping, join_groupings
 from pipeline.stages.choices import Choice, choices_of
 from pipeline.stages.inputs import read_graph
 from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
@@ -44,10 +44,12 @@ def coarsen(work: StepContext) -> None:
     grouping, coarse = Grouping.identity(graph.n), graph
     counts = [{"name": "raw", "nodes": graph.n, "edges": graph.m}]
     for name, values in params_of(CoarsenParams, work).use:
-        grouping = grouping.then(registry.build("coarsen", name, values).coarsen(coarse, seed=work.task.seed))
+        grouping = grouping.then(
+            registry.build_implementation("coarsen", name, values).coarsen(coarse, seed=work.task.seed)
+        )
         coarse = contract(graph, grouping)
         counts.append({"name": name, "nodes": coarse.n, "edges": coarse.m})
-    grouping = join(grouping, colocated(graph))
+    grouping = join_groupings(grouping, colocation_grouping(graph))
     payload.save_grouping(work.out / "grouping.npz", grouping)
     write_json(work.out / "steps.json", counts)
 

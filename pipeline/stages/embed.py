@@ -40,7 +40,7 @@ def embed(work: StepContext) -> None:
     costs = payload.load_profile(work.read("profile", "profile.npz"))[0] if "profile" in work.inputs else None
     features = node_features(graph, grouping, costs, blocks=params.blocks)
     name, values = params.use
-    embedder = registry.build("embed", name, values)
+    embedder = registry.build_implementation("embed", name, values)
     embedding = embedder.embed(features.values, contract(graph, grouping), seed=work.task.seed)
     payload.save_arrays(work.out / "embedding.npz", {"features": features.values, "nodes": embedding.nodes})
     payload.save_weights(work.out / "encoder.safetensors", embedding.weights)

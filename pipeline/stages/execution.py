@@ -13,7 +13,7 @@ from pipeline.store.task import Outcome, Progress, Task, look_up, run_task
 from pipeline.system.machine_lock import measuring_alone
 
 
-def execute(
+def execute_tasks(
     tasks: Sequence[Task],
     store: Store,
     *,
@@ -56,7 +56,7 @@ class Forecast(TypedDict):
     why: str
 
 
-def forecast(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[Forecast]:
+def forecast_tasks(tasks: Sequence[Task], store: Store, previous: Mapping[str, Any]) -> list[Forecast]:
     """Return for every task whether it would run, and why."""
     rows: list[Forecast] = []
     for task in tasks:

@@ -21,8 +21,8 @@ import numpy as np
 
 from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.ways import USUAL, Way
-from coarsen.reading.read_apart import locate_departure, read_apart
-from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, described
+from coarsen.reading.read_apart import locate_departure, read_in_process
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
 from pipeline.core.measurement import MeasurementFailed
@@ -42,7 +42,7 @@ from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.payload import load_graph
 from pipeline.stages.host import ModelFile
-from runtime.measuring.outputs.outputs import OutputDifference, differences
+from runtime.measuring.outputs.outputs import OutputDifference, output_differences
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
@@ -86,12 +86,12 @@ def source_of(
 ) -> Source:
     """Return a model file that is read in a process of its own.
 
-    locate_s: seconds for what departs first. deadline: see `Source`. how: more of `read_apart`.
+    locate_s: seconds for what departs first. deadline: see `Source`. how: more of `read_in_process`.
     """
 
     def read(out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
         alike: Mapping[str, Any] = {"source": model.sha256, "limits": limits, **how}
-        read_apart(model.path, out, shapes=shapes, way=way, reference=order, unfit=unfit, **alike)
+        read_in_process(model.path, out, shapes=shapes, way=way, reference=order, unfit=unfit, **alike)
 
     def locate(out: Path, departure: Departure) -> str:
         output = departure.difference.name
@@ -123,14 +123,14 @@ def read_faithfully(source: Source, out: Path, shapes: InputShapes, order: Refer
     while True:
         try:
             source.read(out, USUAL, shapes, order, unfit)
-            _mend(source, out, shapes, order)
+            _mend_model(source, out, shapes, order)
         except OutputMismatchError as error:
             faults.append(error)
             chosen = [ChosenShape(**row) for row in json.loads((out / SHAPES).read_text(encoding="utf-8"))]
             if len(faults) == MOST_SIZES or source.deadline.passed or all(shape.given for shape in chosen):
                 raise faults[0] from error
-            unfit[described(chosen)] = error.cause
-            _clear(out)
+            unfit[describe_shapes(chosen)] = error.cause
+            _clear_folder(out)
         except ModelError as error:
             if faults:  # no other size is left
                 raise faults[0] from error
@@ -139,43 +139,43 @@ def read_faithfully(source: Source, out: Path, shapes: InputShapes, order: Refer
             return
 
 
-def _clear(out: Path) -> None:
+def _clear_folder(out: Path) -> None:
     for path in out.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _mend(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder) -> None:
+def _mend_model(source: Source, out: Path, shapes: InputShapes, order: ReferenceOrder) -> None:
     """Compare a model that was read the usual way with its source, and read it in another way if it departs.
 
     Raises:
         OutputMismatchError: none gives the source's outputs.
     """
     if not (out / REFERENCE).exists():
-        _conclude(out, None, "")
+        _write_conclusion(out, None, "")
         return
-    _settle(out)
-    departed = departures(out)
+    _settle_reference(out)
+    departed = find_departures(out)
     if not departed:
-        _conclude(out, None, "")
+        _write_conclusion(out, None, "")
         return
     spare, located = out / "spare", list[str]()
-    for attempt in _attempts(source, out, shapes, departed[0], located):
+    for attempt in _list_attempts(source, out, shapes, departed[0], located):
         if source.deadline.passed:
             break
-        if _agrees(source, attempt, out, spare, order):
-            _take(spare, out, attempt)
-            _conclude(out, departed[0], attempt.words)
+        if _attempt_agrees(source, attempt, out, spare, order):
+            _take_attempt(spare, out, attempt)
+            _write_conclusion(out, departed[0], attempt.words)
             return
     late = source.deadline.passed
     where = f"; the first operation that departs is {located[0]}" if located else ""
     tried = "The budget ended before all workarounds were tried." if late else "The known workarounds do not help."
     raise OutputMismatchError(
-        f"The outputs of {source.path} change when it is read: {departed[0]}, by {_executor(out)}{where}. {tried}",
+        f"The outputs of {source.path} change when it is read: {departed[0]}, by {_executor_name(out)}{where}. {tried}",
         f"Raise --budget. {REMEDY}" if late else REMEDY,
     )
 
 
-def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
+def find_departures(out: Path, candidate: Path | None = None) -> list[Departure]:
     """Return where the outputs of the normalised model depart from the reference's, the worst first.
 
     out: a folder with `REFERENCE`; candidate: one with `NORMALISED`, the same if None.
@@ -194,35 +194,37 @@ def departures(out: Path, candidate: Path | None = None) -> list[Departure]:
     return [Departure(one.kind, one.apart) for _, one in departed]
 
 
-def _distance(difference: OutputDifference) -> float:
+def _distance_of(difference: OutputDifference) -> float:
     return max(difference.difference, difference.unmatched)
 
 
-def _unstable(out: Path) -> list[str]:
+def _unstable_outputs(out: Path) -> list[str]:
     """Return the outputs that change far on every kind of inputs where these change by as little as rounding does."""
     slack = reference_beside(out).slack
     names = next(iter(slack.values()), {})
-    return [name for name in names if min(_distance(each[name]) for each in slack.values()) > UNSTABLE]
+    return [name for name in names if min(_distance_of(each[name]) for each in slack.values()) > UNSTABLE]
 
 
-def _settle(out: Path) -> None:
+def _settle_reference(out: Path) -> None:
     """Let OpenVINO's reference implementation be right where its CPU device departs from it on the source as read."""
     if not (out / EVALUATED).exists():
         return
     evaluated, read = load_by_kind(out / EVALUATED), load_by_kind(out / REFERENCE)
-    each = [differences(read[kind], outputs, kind=kind) for kind, outputs in evaluated.items()]
-    if any(isinstance(found, MeasurementFailed) or any(_distance(d) > SAME_INDICES for d in found) for found in each):
+    each = [output_differences(read[kind], outputs, kind=kind) for kind, outputs in evaluated.items()]
+    if any(
+        isinstance(found, MeasurementFailed) or any(_distance_of(d) > SAME_INDICES for d in found) for found in each
+    ):
         save_by_kind(out / REFERENCE, evaluated)
         _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated))
 
 
-def _attempts(
+def _list_attempts(
     source: Source, out: Path, shapes: InputShapes, departed: Departure, located: list[str]
 ) -> Iterator[Attempt]:
     """Yield what may help against wrong outputs, in order; located: gets the first operation that departs."""
     if QUANTISER in load_graph(out / GRAPH).type_names:  # takes less time than what open dimensions cost
         yield Attempt("with quantisation written as arithmetic", Way(arithmetic=True), shapes)
-    yield from _opened(out)
+    yield from _open_attempts(out)
     yield Attempt("with constants not folded", Way(fold=False), shapes)
     name = source.locate(out, departed)
     if name:
@@ -230,11 +232,11 @@ def _attempts(
         yield Attempt(f"with {name} as a further output", Way(exposed=name), shapes)
 
 
-def _executor(out: Path) -> str:
+def _executor_name(out: Path) -> str:
     return str(json.loads((out / FACTS).read_text(encoding="utf-8"))["executor"])
 
 
-def _opened(out: Path) -> Iterator[Attempt]:
+def _open_attempts(out: Path) -> Iterator[Attempt]:
     """Yield ways that leave dimensions open: one of all inputs, then one of a single input, then all the file has open.
 
     Where the file leaves none open, all inputs are tried with one dimension open. What has several sizes stays open.
@@ -254,12 +256,12 @@ def _opened(out: Path) -> Iterator[Attempt]:
     opened += [told] if any(told.values()) else []
     for i, each in enumerate(opened):
         if each not in opened[:i]:
-            words = ", ".join(_dimensions(name, at) for name, at in each.items() if at)
+            words = ", ".join(_describe_dimensions(name, at) for name, at in each.items() if at)
             every = {name: [*each.get(name, []), *ranged[name]] for name in sizes}
             yield Attempt(f"with {words} left open", USUAL, _with_open(sizes, every))
 
 
-def _dimensions(name: str, places: list[int]) -> str:
+def _describe_dimensions(name: str, places: list[int]) -> str:
     """Return dimensions of an input in words.
 
     >>> _dimensions("ids", [0]), _dimensions("x", [0, 2])
@@ -289,7 +291,7 @@ def _with_open(sizes: Mapping[str, list[int]], opened: Mapping[str, list[int]]) 
     return InputShapes(tuple(texts))
 
 
-def _agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: ReferenceOrder) -> bool:
+def _attempt_agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: ReferenceOrder) -> bool:
     """Return whether a way of reading the model, into the folder `spare`, gives the reference's outputs."""
     shutil.rmtree(spare, ignore_errors=True)
     spare.mkdir()
@@ -298,10 +300,10 @@ def _agrees(source: Source, attempt: Attempt, out: Path, spare: Path, order: Ref
         source.read(spare, attempt.way, attempt.shapes, replace(order, source=False), {})
     except (ModelError, UsageError):
         return False  # the model cannot be read that way
-    return (spare / NORMALISED).exists() and not departures(out, spare)
+    return (spare / NORMALISED).exists() and not find_departures(out, spare)
 
 
-def _take(spare: Path, out: Path, attempt: Attempt) -> None:
+def _take_attempt(spare: Path, out: Path, attempt: Attempt) -> None:
     """Put the model that was read into one folder in the place of that in another, with the inputs it is timed with."""
     seconds = [json.loads((folder / TIMING).read_text(encoding="utf-8"))["inference_s"] for folder in (spare, out)]
     for path in spare.iterdir():
@@ -313,14 +315,14 @@ def _take(spare: Path, out: Path, attempt: Attempt) -> None:
     _change_facts(out, cost=seconds[0] / seconds[1])
 
 
-def _conclude(out: Path, departed: Departure | None, words: str) -> None:
+def _write_conclusion(out: Path, departed: Departure | None, words: str) -> None:
     """Leave in the folder what later stages take, and in `FACTS` what was done."""
     shutil.rmtree(out / "spare", ignore_errors=True)
     if not ((out / REFERENCE).exists() or (out / SIZES).exists()):
         (out / CHECKS).unlink(missing_ok=True)
     for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)
-    _change_facts(out, way=words, departed=str(departed) if departed else "", unstable=_unstable(out))
+    _change_facts(out, way=words, departed=str(departed) if departed else "", unstable=_unstable_outputs(out))
 
 
 def _change_facts(out: Path, **changes: Any) -> None:

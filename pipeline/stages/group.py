@@ -35,7 +35,9 @@ def group(work: StepContext) -> None:
     coarse = contract(read_graph(work), read_grouping(work))
     name, values = params_of(GroupParams, work).use
     nodes = payload.load_arrays(work.read("embed", "embedding.npz"))["nodes"]
-    groups, weights = group_once(registry.build("group", name, values), nodes, coarse, seed=work.task.seed)
+    groups, weights = group_once(
+        registry.build_implementation("group", name, values), nodes, coarse, seed=work.task.seed
+    )
     payload.save_grouping(work.out / "grouping.npz", groups)
     payload.save_weights(work.out / "grouper.safetensors", weights)
     write_json(work.out / "recipe.json", {"grouper": name, "params": values, "groups": groups.k})

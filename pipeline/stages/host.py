@@ -19,10 +19,10 @@ ONNXRUNTIME_BUILDS = ("gpu", "directml", "openvino", "qnn", "rocm", "migraphx", 
 class HostMachine:
     """The devices of a run and the hardware they are on.
 
-    facts: see `runtime.machines.devices.hardware`. low: (plug-in, precision) of what they and their baselines compute
-    in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs that.
-    halves: whether the devices are halves of one CPU that nobody asked for. whole: the devices of which those are parts
-    that nobody asked for; they take their place where all parts run a model wrongly.
+    facts: see `runtime.machines.devices.hardware_facts`. low: (plug-in, precision) of what they and their baselines
+    compute in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs
+    that. halves: whether the devices are halves of one CPU that nobody asked for. whole: the devices of which those are
+    parts that nobody asked for; they take their place where all parts run a model wrongly.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -63,17 +63,17 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
     from runtime.machines import devices as available
     from runtime.measuring.profile.precisions import FULL, low_precisions
 
-    plugins = available.discover()
+    plugins = available.discover_plugins()
     specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
     if devices:
         available.check_properties(specs)
-    facts = available.hardware(plugins)
+    facts = available.hardware_facts(plugins)
     low = low_precisions(specs, plugins)
     parts = [d for d in specs if d.is_alias and not devices]
     whole = [available.make_spec(name, name, {}, plugins) for name in dict.fromkeys(d.plugin for d in parts)]
     mine = () if devices else (*specs, *whole)
     open_names = tuple(d.name for d in mine if d.properties[available.PRECISION] != FULL)
-    documents, fingerprint = tuple(d.to_json() for d in specs), available.fingerprint(facts)
+    documents, fingerprint = tuple(d.to_json() for d in specs), available.hardware_fingerprint(facts)
     halves = not devices and tuple(d.name for d in specs) == available.HALVES
     of_parts = tuple(d.to_json() for d in whole) if len(parts) == len(specs) else ()
     return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves, of_parts)
@@ -85,7 +85,7 @@ def onnxruntime_version() -> str:
     `NOT_INSTALLED` if there is none.
     """
     for name in ("onnxruntime", *(f"onnxruntime-{build}" for build in ONNXRUNTIME_BUILDS)):
-        version = installed(name)
+        version = installed_version(name)
         if version != NOT_INSTALLED:
             return version if name == "onnxruntime" else f"{version} ({name})"
     return NOT_INSTALLED
@@ -105,13 +105,13 @@ def check_onnxruntime(model: Path, remedy: str) -> None:
         raise MissingPackageError("Running a model by ONNX Runtime takes", "onnxruntime")
 
 
-def installed(name: str) -> str:
+def installed_version(name: str) -> str:
     """Return the version of an installed distribution, `NOT_INSTALLED` if there is none; it is not imported."""
-    return _version(metadata.version, name)
+    return _ask_version(metadata.version, name)
 
 
 @cache
-def _version(ask: Callable[[str], str], name: str) -> str:
+def _ask_version(ask: Callable[[str], str], name: str) -> str:
     try:
         return ask(name)
     except metadata.PackageNotFoundError:

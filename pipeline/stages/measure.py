@@ -13,7 +13,7 @@ from pipeline.placing.finals import check_something_ran, distinct_finalists
 from pipeline.placing.journal import disturbed_rows
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
-from pipeline.settings.declared import declared
+from pipeline.settings.declared import read_declaration
 from pipeline.shared import payload
 from pipeline.stages.choices import Choice, choice_of, settings_first
 from pipeline.stages.host import NOT_INSTALLED, ModelFile, check_onnxruntime, look_at_model, onnxruntime_version
@@ -61,7 +61,7 @@ def plan_measure(run: RunPlan) -> PlannedStage:
         tuple(map(dict, run.known_machine.devices)),
         settings.place.finalists,
         settings.budget_s,
-        declared("measure", use).real,
+        read_declaration("measure", use).real,
         settings_first(settings, run.machine),
         onnx,
     )
@@ -138,7 +138,7 @@ def measure(work: StepContext) -> None:
         journal = work.series / "starts.jsonl"
         measured = on_devices(subject, finalists, terms, journal=journal, progress=work.progress)
     else:
-        measured = in_simulator(subject, registry.build("measure", *params.evaluator), finalists)
+        measured = in_simulator(subject, registry.build_implementation("measure", *params.evaluator), finalists)
     check_something_ran(measured["rows"])
     work.disturbed.extend(disturbed_rows(measured["rows"]))
     write_json(work.out / "measurements.json", measured)

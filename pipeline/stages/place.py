@@ -17,18 +17,18 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Subject
-from pipeline.placing.finals import FinalistRow, shortlist
+from pipeline.placing.finals import FinalistRow, shortlist_candidates
 from pipeline.placing.in_segments import fewer_segments
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.recipes import for_placer
-from pipeline.placing.rehearsal import rehearse
+from pipeline.placing.rehearsal import compile_kernels
 from pipeline.placing.rows import RoundRecord, SearchRecord
 from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.setup import coarse_problem, problem_of
-from pipeline.progress.interruption import apart
-from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, watching
+from pipeline.progress.interruption import run_interruptible
+from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, open_watcher
 from pipeline.settings import registry
-from pipeline.settings.declared import declared
+from pipeline.settings.declared import read_declaration
 from pipeline.shared import payload
 from pipeline.stages.choices import (
     Choice,
@@ -92,7 +92,7 @@ def plan_place(run: RunPlan) -> PlannedStage:
     """Return what decides the placements."""
     settings = search_settings(run.settings)
     place, placers, asked = settings.place, placers_of(settings), evaluators_of(settings)
-    real = any(declared("measure", name).real for name in asked)
+    real = any(read_declaration("measure", name).real for name in asked)
     rounds = len(asked) > 1
     params = PlaceParams(
         use=choices_of(settings, "place", placers),
@@ -100,7 +100,7 @@ def plan_place(run: RunPlan) -> PlannedStage:
         grouper=choice_of(settings, "group", settings.group.use),
         evaluator=measurer_of(settings, asked[0]),
         devices=measurer_of(settings, asked[1]) if rounds else None,
-        reward="hybrid" if rounds else "measured" if declared("measure", asked[0]).real else "simulated",
+        reward="hybrid" if rounds else "measured" if read_declaration("measure", asked[0]).real else "simulated",
         real=real,
         evaluations=place.evaluations,
         rounds=place.rounds if rounds else 0,
@@ -133,11 +133,13 @@ def place(work: StepContext) -> None:
         write_json(work.out / "candidates.json", rows)
         write_json(work.out / "searches.json", searches)
         return
-    search = _hybrid if params.reward == "hybrid" else _one_level
-    compiled_s = apart(lambda _: rehearse(placers, params.evaluator[0], subject.graph.n, say=work.progress))
+    search = _place_in_rounds if params.reward == "hybrid" else _one_level
+    compiled_s = run_interruptible(
+        lambda _: compile_kernels(placers, params.evaluator[0], subject.graph.n, say=work.progress)
+    )
     work.compiled_s.append(compiled_s)
     work = replace(work, deadline=work.deadline.later(compiled_s))
-    with watching(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
+    with open_watcher(work.out / CURVE, work.task.context.get(TENSORBOARD)) as watch:
         rows, searches = search(work, params, subject, watch)
     collect_policies(work.partial, placers, work.out)
     write_json(work.out / "candidates.json", rows)
@@ -150,14 +152,14 @@ Found = tuple[list[FinalistRow], list[SearchRecord]]
 def _one_level(work: StepContext, params: PlaceParams, subject: Subject, watch: Watcher) -> Found:
     """Return the rows of the candidates and of the searches where placers ask the simulator, or the devices, alone."""
     measured = params.reward == "measured"
-    measurer: Measurer = registry.build("measure", *params.evaluator)
-    bind = partial(Remembered, _journal(work, measurer.bind(subject))) if measured else measurer.bind
-    searchers = _searchers(work, params, subject, bind, watch)
+    measurer: Measurer = registry.build_implementation("measure", *params.evaluator)
+    bind = partial(Remembered, _open_journal(work, measurer.bind(subject))) if measured else measurer.bind
+    searchers = _make_searchers(work, params, subject, bind, watch)
     seconds = _deadline(work, params, subject).left_s / len(searchers)
     budget = Budget(params.evaluations, max(LEAST_S, seconds))
     rows, searches = list[FinalistRow](), list[SearchRecord]()
     for outcome in in_turn(searchers, subject, None, budget, seed=work.task.seed, say=work.progress):
-        short = shortlist(outcome.answer.candidates, params.finalists)
+        short = shortlist_candidates(outcome.answer.candidates, params.finalists)
         if params.segments and not measured:
             predicting = measurer.bind(subject)
             short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
@@ -188,7 +190,7 @@ def rows_without_search(params: PlaceParams, subject: Subject) -> Found:
         if math.isfinite(alone_s[d])
     ]
     answer = Answer(tuple(singles), bound_s, "the fastest device of every operation")
-    short = shortlist(singles, params.finalists)
+    short = shortlist_candidates(singles, params.finalists)
     rows = [finalist_row("single", rank, c, subject.graph, measured=False) for rank, c in enumerate(short)]
     row = _search_record(SearchOutcome("single", answer, len(singles)), params, len(singles))
     row["measurements"], row["measured_s"] = 0, None
@@ -207,21 +209,23 @@ def rounds_within(params: PlaceParams, seconds: float, left_s: float) -> Rounds:
     return Rounds(params.rounds, measurements, params.evaluations, seconds, latest_s)
 
 
-def _hybrid(work: StepContext, params: PlaceParams, subject: Subject, watch: Watcher) -> Found:
+def _place_in_rounds(work: StepContext, params: PlaceParams, subject: Subject, watch: Watcher) -> Found:
     """Return the rows of the candidates and of the searches where a few placements are measured in between.
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
     """
-    from pipeline.placing.hybrid import alternate, every_best_first
+    from pipeline.placing.hybrid import alternate_with_measuring, every_best_first
 
     if params.devices is None:
         raise ValueError("a hybrid search measures, and nothing is named that does")
-    simulator: Measurer = registry.build("measure", *params.evaluator)
-    devices: Measurer = registry.build("measure", *params.devices)
-    searchers = _searchers(work, params, subject, simulator.bind, watch)
+    simulator: Measurer = registry.build_implementation("measure", *params.evaluator)
+    devices: Measurer = registry.build_implementation("measure", *params.devices)
+    searchers = _make_searchers(work, params, subject, simulator.bind, watch)
     rounds = rounds_within(params, _deadline(work, params, subject).left_s, work.deadline.left_s)
-    journal = _journal(work, devices.bind(subject))
-    hybrid = alternate(subject, searchers, simulator, journal.ask, rounds, seed=work.task.seed, say=work.progress)
+    journal = _open_journal(work, devices.bind(subject))
+    hybrid = alternate_with_measuring(
+        subject, searchers, simulator, journal.ask, rounds, seed=work.task.seed, say=work.progress
+    )
     searches = []
     for outcome in hybrid.last:
         row = _search_record(outcome, params, hybrid.evaluations[outcome.placer])
@@ -230,7 +234,7 @@ def _hybrid(work: StepContext, params: PlaceParams, subject: Subject, watch: Wat
         row["rounds"] = [_round_record(each) for each in hybrid.rounds]
         searches.append(row)
     proposals = every_best_first(hybrid.proposals, [searcher.name for searcher in searchers])
-    short = shortlist([p.candidate for p in proposals], params.finalists)
+    short = shortlist_candidates([p.candidate for p in proposals], params.finalists)
     rows = [
         finalist_row(p.placer, rank, c, subject.graph, measured=p.measured is not None)
         for rank, (p, c) in enumerate(zip(proposals, short, strict=False))
@@ -238,14 +242,16 @@ def _hybrid(work: StepContext, params: PlaceParams, subject: Subject, watch: Wat
     return rows, searches
 
 
-def _searchers(work: StepContext, params: PlaceParams, subject: Subject, bind: Bind, watch: Watcher) -> list[Searcher]:
+def _make_searchers(
+    work: StepContext, params: PlaceParams, subject: Subject, bind: Bind, watch: Watcher
+) -> list[Searcher]:
     """Return the placers that were chosen, each with its problem: that of the stages before, or of its own recipe."""
     given = read_grouping(work)
     problem = _problem(work, params, subject, given)
     whole = problem_of(subject.graph, subject.topology, subject.costs)
     searchers = []
     for name, values in params.use:
-        placer: Placer = registry.build("place", name, values)
+        placer: Placer = registry.build_implementation("place", name, values)
         grouping, own = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
         searchers.append(Searcher(name, placer, own, grouping, bind, watch, work.partial))
     return searchers
@@ -259,10 +265,10 @@ def _problem(work: StepContext, params: PlaceParams, subject: Subject, grouping:
     embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
     policy = PolicyInputs(
         features=embedding["features"],
-        embedder=registry.build("embed", *params.embedder),
-        grouper=registry.build("group", *params.grouper),
-        encoder_weights=payload.load_weights(work.read("embed", "encoder.safetensors")),
-        grouper_weights=payload.load_weights(work.read("group", "grouper.safetensors")),
+        embedder=registry.build_implementation("embed", *params.embedder),
+        grouper=registry.build_implementation("group", *params.grouper),
+        encoder_weights=payload.read_weights(work.read("embed", "encoder.safetensors")),
+        grouper_weights=payload.read_weights(work.read("group", "grouper.safetensors")),
     )
     groups = payload.load_grouping(work.read("group", "grouping.npz"))
     return replace(problem.on(grouping=groups), policy=policy)
@@ -276,7 +282,7 @@ def _deadline(work: StepContext, params: PlaceParams, subject: Subject) -> Deadl
     return until if len({d.plugin for d in subject.topology.devices}) > 1 else until.share(ONE_PLUGIN)
 
 
-def _journal(work: StepContext, devices: Evaluator) -> Journal:
+def _open_journal(work: StepContext, devices: Evaluator) -> Journal:
     """Return the journal of what the stage measures, with what it holds of an interrupted run."""
     context = f"{work.task.seed} {devices.fingerprint}"
     return Journal.of(work.series / "measured.jsonl", context, devices, work.disturbed)

@@ -31,7 +31,9 @@ STEPS: Mapping[str, Callable[[StepContext], None]] = {name: stage.execute for na
 LEARNED = ("embed", "group")  # what placers that learn are given; others do without
 
 
-def plan(model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure") -> list[Task]:
+def plan_tasks(
+    model: ModelFile, settings: Settings, machine: HostMachine | None, *, upto: str = "measure"
+) -> list[Task]:
     """Return the tasks of a run up to a stage, in the order in which they can be executed.
 
     machine: None is enough up to `coarsen`, unless it fuses kernels.

@@ -32,7 +32,7 @@ def plan_precisions(run: RunPlan) -> PlannedStage | None:
 
 def try_low_precisions(work: StepContext) -> None:
     """Write precisions.json: which low precisions the model tolerates; ran.json: what the CPU in f32 said of itself."""
-    from runtime.measuring.profile.precisions import to_json, try_precisions
+    from runtime.measuring.profile.precisions import trials_to_json, try_precisions
 
     params = params_of(PrecisionsParams, work)
     settings = MeasureSettings(**params.settings)
@@ -40,7 +40,7 @@ def try_low_precisions(work: StepContext) -> None:
     model, seed = read_model(work), work.task.seed
     tried, reference = try_precisions(model, params.low, settings, seed=seed, deadline=work.deadline)
     work.disturbed.extend([f"{t.precision} on {t.plugin}: {t.why_not}" for t in tried if t.transient])
-    write_json(work.out / "precisions.json", to_json(tried))
+    write_json(work.out / "precisions.json", trials_to_json(tried))
     write_json(work.out / "ran.json", reference.ran)
 
 

@@ -55,9 +55,9 @@ def plan_profile(run: RunPlan) -> PlannedStage:
 def profile(work: StepContext) -> None:
     """Write profile.npz and profile.json: what operations cost on the devices, and the links."""
     from runtime.measuring.contest.variant import known_reference
-    from runtime.measuring.profile.left_out import to_json
-    from runtime.measuring.profile.profile import profile as measure_profile
-    from runtime.measuring.profile.profile import slowdown
+    from runtime.measuring.profile.left_out import left_out_to_json
+    from runtime.measuring.profile.profile import profile_model as measure_profile
+    from runtime.measuring.profile.profile import profile_slowdown
 
     check_time_left(work)
     params, left_s = params_of(ProfileParams, work), work.deadline.share(PROFILE_SHARE).left_s
@@ -76,7 +76,7 @@ def profile(work: StepContext) -> None:
     if not devices:
         raise DeviceError("The run has no devices.", "Give --devices.")
     profiled = measure_profile(model, graph, devices, settings, reference=reference, otherwise=whole, **alike)
-    slower = slowdown(model, profiled, settings, **alike) if params.company else {}
+    slower = profile_slowdown(model, profiled, settings, **alike) if params.company else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(
         work.out / "profile.json",
@@ -84,7 +84,7 @@ def profile(work: StepContext) -> None:
             "latency_s": dict(profiled.latency_s),
             "covered": dict(profiled.covered),
             "refused": {k: list(v) for k, v in profiled.refused.items()},
-            "left_out": to_json(profiled.left_out),
+            "left_out": left_out_to_json(profiled.left_out),
             "slowdown": None if slower is None else dict(slower),
             "nan": dict(profiled.nan),
             "empty": list(profiled.empty),
@@ -101,10 +101,10 @@ def raised_devices(
     devices = tuple(DeviceSpec(**d) for d in documents)
     if not devices or "precisions" not in work.inputs:
         return devices
-    from runtime.machines.devices import discover
-    from runtime.measuring.profile.precisions import raised
+    from runtime.machines.devices import discover_plugins
+    from runtime.measuring.profile.precisions import raise_precisions
 
-    return raised(devices, params.open_names, read_tried_precisions(work), discover())
+    return raise_precisions(devices, params.open_names, read_tried_precisions(work), discover_plugins())
 
 
 PROFILE = RunStage(name="profile", version=9, plan=plan_profile, execute=profile, seeded=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.store.store import Store, digest
+from pipeline.store.store import Store, json_digest
 from pipeline.store.task import Task
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def forget_measured(tasks: Sequence[Task], store: Store) -> None:
     for task in measured_tasks(tasks):
         store.forget(task.key)
         if task.series:
-            store.forget_series(digest(task.series))
+            store.forget_series(json_digest(task.series))
 
 
-def forgetting(rows: Sequence[Forecast], tasks: Sequence[Task]) -> list[Forecast]:
+def without_measured(rows: Sequence[Forecast], tasks: Sequence[Task]) -> list[Forecast]:
     """Return the forecast of a run whose measurements would be forgotten."""
     gone = {task.stage for task in measured_tasks(tasks)}
     return [{**row, "would_run": True, "why": WHY} if row["stage"] in gone else row for row in rows]

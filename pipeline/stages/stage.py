@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.settings.config import Settings
-from pipeline.settings.declared import declared
+from pipeline.settings.declared import read_declaration
 from pipeline.shared.partition import has_metis
-from pipeline.stages.host import NOT_INSTALLED, HostMachine, ModelFile, installed
+from pipeline.stages.host import NOT_INSTALLED, HostMachine, ModelFile, installed_version
 from pipeline.store.store import file_digest
 from pipeline.store.task import FILES, StepContext, Task
 
@@ -82,11 +82,11 @@ class RunStage:
         if planned is None:
             return
         version: dict[str, int | str] = {"step": self.version}
-        version |= {f"{s}.{n}": declared(s, n).version for s, n in (*planned.uses, *planned.called)}
-        version |= {name: installed(name) for name in self.packages}
+        version |= {f"{s}.{n}": read_declaration(s, n).version for s, n in (*planned.uses, *planned.called)}
+        version |= {name: installed_version(name) for name in self.packages}
         if self.partitions and not has_metis():
             version["pymetis"] = NOT_INSTALLED
-        of_files = {f for s, n in planned.uses for f in declared(s, n, run.settings.params_of(s, n)).files}
+        of_files = {f for s, n in planned.uses for f in read_declaration(s, n, run.settings.params_of(s, n)).files}
         files: dict[str, str] = {}
         params = _name_by_content(asdict(planned.params), of_files | {METRIC}, files)
         inputs = {name: run.tasks[name].key for name in planned.inputs if name in run.tasks}
@@ -110,7 +110,7 @@ class RunStage:
         if self.seeded is not None:
             return self.seeded
         used = [key.partition(".") for key in version if "." in key]
-        return any(declared(stage, name).seeded for stage, _, name in used)
+        return any(read_declaration(stage, name).seeded for stage, _, name in used)
 
 
 def params_of(kind: type[Params], work: StepContext) -> Params:

@@ -16,7 +16,7 @@ from pipeline.stages.plan import STEPS
 from pipeline.store.store import Store
 from pipeline.store.task import Task, run_task
 from pipeline.system.machine_lock import measuring_alone
-from pipeline.system.workers import Begin, ignore_step, serve
+from pipeline.system.workers import Begin, ignore_step, serve_commands
 
 
 def execute_tasks(command: dict[str, Any], begin: Begin = ignore_step) -> dict[str, Any]:
@@ -37,4 +37,4 @@ def execute_tasks(command: dict[str, Any], begin: Begin = ignore_step) -> dict[s
 
 
 if __name__ == "__main__":
-    serve({"tasks": execute_tasks})
+    serve_commands({"tasks": execute_tasks})

@@ -25,7 +25,7 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
-from pipeline.store.store import canonical_json, digest
+from pipeline.store.store import canonical_json, json_digest
 from pipeline.system.private import make_alike, write_whole
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class FolderCheckpointer:
         if not path.exists():
             return None
         try:
-            snapshot, context = _read(path, STATE)
+            snapshot, context = _read_snapshot(path, STATE)
         except _UnusableError as error:
             log.warning("cannot resume from %s: %s", path, error)
             return None
@@ -70,7 +70,7 @@ class FolderCheckpointer:
         Raises:
             StoreError: the folder cannot be written.
         """
-        _write(self.folder / f"{STATE}{SUFFIX}", STATE, state, self.context)
+        _write_snapshot(self.folder / f"{STATE}{SUFFIX}", STATE, state, self.context)
 
     def publish(self, policy: Snapshot) -> None:
         """Keep a policy in place of the one before.
@@ -78,7 +78,7 @@ class FolderCheckpointer:
         Raises:
             StoreError: the folder cannot be written.
         """
-        _write(self.folder / f"{POLICY}{SUFFIX}", POLICY, policy, self.context)
+        _write_snapshot(self.folder / f"{POLICY}{SUFFIX}", POLICY, policy, self.context)
 
 
 def read_policy(path: Path) -> Snapshot:
@@ -91,14 +91,14 @@ def read_policy(path: Path) -> Snapshot:
     if not file.is_file():
         raise UsageError(f"Policy not found: {file}.", "Give a policy.safetensors that a search left, or its folder.")
     try:
-        return _read(file, POLICY)[0]
+        return _read_snapshot(file, POLICY)[0]
     except _UnusableError as error:
         raise UsageError(
             f"{file} cannot be used as a policy: {error}.", "Let a search learn one from scratch."
         ) from error
 
 
-def kept(problem: Problem, folder: Path, *chosen: Any) -> Problem:
+def with_checkpointer(problem: Problem, folder: Path, *chosen: Any) -> Problem:
     """Return the problem with its learning placer's state kept in `folder`; as it is if it has no policy.
 
     chosen: what else the search depends on; see `problem_digest`.
@@ -114,14 +114,16 @@ def collect_policies(folder: Path, placers: Sequence[str], out: Path) -> None:
 
     The first placer that published gives policy.safetensors and policy.json; of each further one the name is added.
     """
-    files = {name: sorted((folder / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed) for name in dict.fromkeys(placers)}
+    files = {
+        name: sorted((folder / name).rglob(f"{POLICY}{SUFFIX}"), key=_changed_at) for name in dict.fromkeys(placers)
+    }
     for i, (name, published) in enumerate((name, paths) for name, paths in files.items() if paths):
         stem = POLICY if i == 0 else f"{POLICY}-{name}"
         for suffix in (SUFFIX, ".json"):
             replace_file(out / f"{stem}{suffix}", published[-1].with_suffix(suffix).read_bytes())
 
 
-def _changed(path: Path) -> int:
+def _changed_at(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
@@ -171,7 +173,7 @@ def problem_digest(problem: Problem, *chosen: Any) -> str:
         arrays |= {f"grouper.{name}": array for name, array in policy.grouper_weights.items()}
         facts["policy"] = _policy_facts(policy)
     known = {name: array for name, array in arrays.items() if array is not None}
-    return _digest(canonical_json(facts), known)
+    return _arrays_digest(canonical_json(facts), known)
 
 
 def _policy_facts(policy: PolicyInputs) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def _policy_facts(policy: PolicyInputs) -> dict[str, Any]:
         for role, module in (("embedder", policy.embedder), ("grouper", policy.grouper))
     }
     learned = policy.learned
-    return modules | {"learned": None if learned is None else _digest(_facts_text(learned), learned.arrays)}
+    return modules | {"learned": None if learned is None else _arrays_digest(_facts_text(learned), learned.arrays)}
 
 
 def _array_fields(prefix: str, record: Any) -> dict[str, npt.NDArray[Any]]:
@@ -193,29 +195,29 @@ def _facts_text(snapshot: Snapshot) -> str:
     return json.dumps(dict(snapshot.facts))
 
 
-def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def _arrays_digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     """Return a sha256 of a text and of named arrays with their types and shapes."""
     sha256 = hashlib.sha256(text.encode())
     for name in sorted(arrays):
-        array = _plain(arrays[name])
+        array = _plain_array(arrays[name])
         sha256.update(canonical_json([name, array.dtype.str, array.shape]).encode())
         sha256.update(array.data)
     return sha256.hexdigest()
 
 
-def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _plain_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array as files hold it: rows one after another, in the byte order of this machine."""
     # np.ascontiguousarray would turn a single number into an array of one dimension
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
-def _write(path: Path, kind: str, snapshot: Snapshot, context: str) -> None:
+def _write_snapshot(path: Path, kind: str, snapshot: Snapshot, context: str) -> None:
     """Write a snapshot; before it its facts for people, so that these are never missing."""
     from safetensors.numpy import save
 
-    arrays = {name: _plain(array) for name, array in snapshot.arrays.items()}
+    arrays = {name: _plain_array(array) for name, array in snapshot.arrays.items()}
     head = {"schema": SCHEMAS[kind], "kind": kind, "context": context, "facts": _facts_text(snapshot)}
-    head["digest"] = _digest(digest(head), arrays)
+    head["digest"] = _arrays_digest(json_digest(head), arrays)
     content = save(arrays, metadata=head)
     shapes = {name: [str(array.dtype), *array.shape] for name, array in arrays.items()}
     told = {**head, "facts": dict(snapshot.facts), "arrays": shapes}
@@ -223,7 +225,7 @@ def _write(path: Path, kind: str, snapshot: Snapshot, context: str) -> None:
     replace_file(path, content)
 
 
-def _read(path: Path, kind: str) -> tuple[Snapshot, str]:
+def _read_snapshot(path: Path, kind: str) -> tuple[Snapshot, str]:
     """Return the snapshot in a file, and its context.
 
     Raises:
@@ -240,6 +242,6 @@ def _read(path: Path, kind: str) -> tuple[Snapshot, str]:
     if head.get("schema") != SCHEMAS[kind] or head.get("kind") != kind:
         raise _UnusableError(f"it holds no {kind} of schema {SCHEMAS[kind]}")
     signed = head.pop("digest", "")
-    if signed != _digest(digest(head), arrays):
+    if signed != _arrays_digest(json_digest(head), arrays):
         raise _UnusableError("it is damaged (its content differs from its digest)")
     return Snapshot(arrays, json.loads(head["facts"])), head["context"]

@@ -54,7 +54,7 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def digest(value: Any) -> str:
+def json_digest(value: Any) -> str:
     """Return the sha256 of a value's canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
@@ -88,7 +88,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def writing(root: Path) -> Iterator[None]:
+def as_store_errors(root: Path) -> Iterator[None]:
     """Turn what the file system refuses while the store under `root` is written into a StoreError."""
     try:
         yield
@@ -179,7 +179,7 @@ class Store:
 
     def private(self, *names: str) -> Path:
         """Return a folder of the store, made now if there is none, that nobody else can look into."""
-        with writing(self.root):
+        with as_store_errors(self.root):
             self.root.parent.mkdir(parents=True, exist_ok=True)
             folder = self.root
             folder.mkdir(OWN, exist_ok=True)
@@ -222,7 +222,7 @@ class Store:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             body = {name: document[name] for name in ("schema", "key", "parts", "provenance", "files")}
-            intact = document["digest"] == digest(body) and body["schema"] == SCHEMA and body["key"] == key
+            intact = document["digest"] == json_digest(body) and body["schema"] == SCHEMA and body["key"] == key
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -235,7 +235,7 @@ class Store:
     def making(self, key: str) -> Iterator[None]:
         """Hold the lock on making an entry; another process that wants the same entry waits."""
         lock = filelock.FileLock(self.private("locks") / key, mode=0o600)
-        with writing(self.root):
+        with as_store_errors(self.root):
             lock.acquire()
         try:
             yield
@@ -246,7 +246,7 @@ class Store:
     def scratch(self) -> Iterator[Path]:
         """Give a temporary folder on the store's file system; what is left in it is removed."""
         folder = self.private("tmp")
-        with writing(self.root):
+        with as_store_errors(self.root):
             path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{os.getpid()}-"))
         try:
             yield path
@@ -256,10 +256,10 @@ class Store:
     def add(self, key: str, parts: Mapping[str, Any], provenance: Mapping[str, Any], payload: Path) -> Entry:
         """Move a folder of payload files into the store as the entry of `key`, replacing a damaged one."""
         target = self.folder(key)
-        with writing(self.root):
+        with as_store_errors(self.root):
             files = {f.name: file_digest(f) for f in sorted(payload.iterdir())}
             body = {"schema": SCHEMA, "key": key, "parts": parts, "provenance": provenance, "files": files}
-            write_json(payload / ENTRY, {**body, "digest": digest(body)})
+            write_json(payload / ENTRY, {**body, "digest": json_digest(body)})
             for file in payload.iterdir():
                 close_to_changes(file)
             payload.chmod(OWN)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import DamagedEntryError, StoreError
-from pipeline.store.store import Entry, Store, digest, write_text
+from pipeline.store.store import Entry, Store, json_digest, write_text
 from pipeline.system.machine_lock import measuring_alone
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Task:
     @property
     def key(self) -> str:
         """Return the sha256 under which the artifact is stored."""
-        return digest(self.parts)
+        return json_digest(self.parts)
 
     @property
     def params_here(self) -> Mapping[str, Any]:
@@ -142,7 +142,7 @@ def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tup
         entry = store.find(task.key)
         if entry is not None:
             entry.verify()
-            words = "; ".join(disturbances(entry))
+            words = "; ".join(list_disturbances(entry))
             return (None, f"the last measurement was disturbed: {words}") if words else (entry, "in the store")
     except DamagedEntryError as error:
         log.warning("%s", error)
@@ -150,7 +150,7 @@ def look_up(task: Task, store: Store, previous: Mapping[str, Any] | None) -> tup
     return None, why_not(task.parts, previous)
 
 
-def disturbances(entry: Entry) -> list[str]:
+def list_disturbances(entry: Entry) -> list[str]:
     """Return what disturbed the measurement of an artifact, or of one that it is made of."""
     return list(entry.provenance.get(DISTURBED, []))
 
@@ -159,18 +159,18 @@ def why_not(parts: Mapping[str, Any], previous: Mapping[str, Any] | None) -> str
     """Return in words how the parts of a key differ from those it had before."""
     if previous is None:
         return "never run before"
-    differing = _differences(parts, previous)
+    differing = _key_differences(parts, previous)
     inputs = [name for name in differing if name.startswith(INPUT)]
     used = [name for name, pair in differing.items() if name.startswith(VERSION) and None in pair]
-    changes = [_change(name, *differing[name]) for name in differing if name not in {*inputs, *used}]
+    changes = [_describe_change(name, *differing[name]) for name in differing if name not in {*inputs, *used}]
     changes = changes or [
-        _presence(name, differing[name][1]) for name in used
+        _describe_presence(name, differing[name][1]) for name in used
     ]  # what is used follows from the parameters
-    changes += [_presence(name, differing[name][1]) for name in inputs]
+    changes += [_describe_presence(name, differing[name][1]) for name in inputs]
     return "changed: " + ", ".join(changes) if changes else "not in the store any more"
 
 
-def _change(name: str, old: Any, new: Any) -> str:
+def _describe_change(name: str, old: Any, new: Any) -> str:
     """Return in words how one part of a key has changed."""
     if not name.startswith(VERSION):
         return f"{name}: {old} -> {new}"
@@ -178,18 +178,18 @@ def _change(name: str, old: Any, new: Any) -> str:
     return f"{name.removeprefix(VERSION)} {'' if package else 'version '}{old} -> {new}"
 
 
-def _presence(name: str, new: Any) -> str:
+def _describe_presence(name: str, new: Any) -> str:
     """Return in words that something of a part of a key is new, or gone."""
     return f"{'no' if new is None else 'new'} {name.partition('.')[2]}"
 
 
-def _differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+def _key_differences(new: Mapping[str, Any], old: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
     changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(set(new) | set(old)):
         a, b = new.get(key), old.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            changes |= _differences(a, b, f"{prefix}{key}.")
-        elif digest(a) != digest(b):
+            changes |= _key_differences(a, b, f"{prefix}{key}.")
+        elif json_digest(a) != json_digest(b):
             changes[f"{prefix}{key}"] = (b, a)
     return changes
 
@@ -240,20 +240,20 @@ def _taken_or_made(
         entry, why = look_up(task, store, previous)
         if entry is not None:
             return Outcome(task, entry, ran=False, why=why, seconds=0.0)
-        inputs = {stage: _input(store, stage, key) for stage, key in task.inputs.items()}
+        inputs = {stage: _input_entry(store, stage, key) for stage, key in task.inputs.items()}
         with store.scratch() as scratch:
             out = scratch / "payload"
             out.mkdir()
             with full_disk(store):
-                partial = _partial(task, store, inputs)
-                series = store.series(digest(task.series)) if task.series else partial
+                partial = _partial_folder(task, store, inputs)
+                series = store.series(json_digest(task.series)) if task.series else partial
                 work = StepContext(
                     replace(task, params=task.params_here), inputs, out, partial, progress, series, deadline
                 )
                 steps[task.stage](work)
             compiled_s = sum(work.compiled_s)
             seconds = time.monotonic() - begun - compiled_s
-            disturbed = [*work.disturbed, *(words for used in inputs.values() for words in disturbances(used))]
+            disturbed = [*work.disturbed, *(words for used in inputs.values() for words in list_disturbances(used))]
             provenance = {"made_at": time.time(), "seconds": seconds, "why": why}
             provenance |= {DISTURBED: list(dict.fromkeys(disturbed))} if disturbed else {}
             entry = store.add(task.key, task.parts, provenance, out)
@@ -261,14 +261,14 @@ def _taken_or_made(
     return Outcome(task, entry, ran=True, why=why, seconds=seconds, compiled_s=compiled_s)
 
 
-def _partial(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:
+def _partial_folder(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Path:
     """Return the folder of what an interruption has left of a task; empty if its inputs were others.
 
     A key does not tell: what is measured again has the same key and other figures.
     """
     if not inputs:  # and so leaves nothing where a model cannot be read
         return store.partial(task.key)
-    made_of = digest({stage: dict(entry.files) for stage, entry in inputs.items()})
+    made_of = json_digest({stage: dict(entry.files) for stage, entry in inputs.items()})
     note = store.partial(task.key) / MADE_OF
     if not note.is_file() or note.read_text(encoding="ascii") != made_of:
         store.drop_partial(task.key)
@@ -291,7 +291,7 @@ def full_disk(store: Store) -> Iterator[None]:
         ) from error
 
 
-def _input(store: Store, stage: str, key: str) -> Entry:
+def _input_entry(store: Store, stage: str, key: str) -> Entry:
     entry = store.find(key)
     if entry is None:
         raise StoreError(f"The {stage} artifact {key[:12]} is not in the store.", f"Run `placewright {stage}` first.")

@@ -54,7 +54,7 @@ def measuring_alone(say: Say) -> Iterator[float]:
     try:
         make_alike(path.parent)
         lock = filelock.FileLock(path, mode=0o600, thread_local=False, is_singleton=True)
-        waited_s = _acquire(lock, path, say)
+        waited_s = _acquire_lock(lock, path, say)
     except (OSError, NotImplementedError) as error:
         raise StoreError(
             f"The lock of measuring runs {path} cannot be used: {error}.", f"Set {LOCK} to a file you may write."
@@ -62,7 +62,7 @@ def measuring_alone(say: Say) -> Iterator[float]:
     holder = _holder_file(path)
     try:
         with contextlib.suppress(OSError):  # the name of the holder is for people; the lock holds without it
-            write_whole(holder, json.dumps({"pid": os.getpid(), "command": _command()}).encode())
+            write_whole(holder, json.dumps({"pid": os.getpid(), "command": _own_command()}).encode())
         yield waited_s
     finally:
         if lock.lock_counter == 1:
@@ -70,14 +70,14 @@ def measuring_alone(say: Say) -> Iterator[float]:
         lock.release()
 
 
-def _acquire(lock: filelock.BaseFileLock, path: Path, say: Say) -> float:
+def _acquire_lock(lock: filelock.BaseFileLock, path: Path, say: Say) -> float:
     """Take the lock; return the seconds waited, 0 if it was free."""
     begun, told = time.monotonic(), ""
     while True:
         try:
             lock.acquire(timeout=LOOK_EVERY_S if told else 0, poll_interval=0.05)
         except filelock.Timeout:
-            words = f"waiting for {_holder(path)}, which measures on this machine"
+            words = f"waiting for {_describe_holder(path)}, which measures on this machine"
             if words == told:
                 say(f"{words}, for {time.monotonic() - begun:.0f} s so far")
             else:
@@ -96,7 +96,7 @@ def _holder_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.holder")
 
 
-def _holder(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
     """Return in words who holds the lock."""
     try:
         document = json.loads(_holder_file(path).read_text(encoding="utf-8"))
@@ -108,6 +108,6 @@ def _holder(path: Path) -> str:
     return f"another placewright run (pid {pid}: {textwrap.shorten(command, MOST_WORDS)})"
 
 
-def _command() -> str:
+def _own_command() -> str:
     """Return the command line of this process, its program by name alone."""
     return " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])

@@ -43,7 +43,7 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    with _whole(path) as partial:
+    with _replace_whole(path) as partial:
         partial.write_bytes(content)
 
 
@@ -53,12 +53,12 @@ def copy_whole(source: Path, path: Path) -> None:
     Raises:
         OSError: it cannot be read or written.
     """
-    with _whole(path) as partial:
+    with _replace_whole(path) as partial:
         shutil.copyfile(source, partial)
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def _replace_whole(path: Path) -> Iterator[Path]:
     """Give the path of an empty file that takes the place of `path` at the end; after an OSError it is gone."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:

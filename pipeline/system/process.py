@@ -113,7 +113,7 @@ class Piped:
         Raises:
             TimeoutError: it wrote none in time.
         """
-        line = taken(self._lines, within_s=within_s)
+        line = take_next(self._lines, within_s=within_s)
         if not line:
             self._lines.put(line)  # the end stays the end
         return line
@@ -139,7 +139,7 @@ class Piped:
         self._errors.close()
 
 
-def taken(waiting: queue.SimpleQueue[T], *, within_s: float | None = None) -> T:
+def take_next(waiting: queue.SimpleQueue[T], *, within_s: float | None = None) -> T:
     """Return the next of a queue; Ctrl-C ends the wait, on Windows, too.
 
     Raises:
@@ -160,7 +160,7 @@ def was_killed(status: int) -> bool:
     return status == -SIGKILL
 
 
-def ending(status: int, words: str) -> str:
+def describe_ending(status: int, words: str) -> str:
     """Return in words how a process ended, and the last that it said."""
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     return f"{how}; it last said: {words}" if words else how

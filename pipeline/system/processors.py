@@ -45,7 +45,7 @@ class UsableProcessors:
     @property
     def cpuset(self) -> str:
         """Return the numbers as the kernel writes them, "0-3,8"; "all" where they are not known."""
-        return ranges(self.ids) or "all"
+        return format_ranges(self.ids) or "all"
 
 
 def usable_processors(root: Path = ROOT) -> UsableProcessors:
@@ -66,13 +66,13 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
     Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst.
     """
-    return min((limit for folder in _groups(root) if (limit := _limit(folder)) is not None), default=None)
+    return min((limit for folder in _control_groups(root) if (limit := _group_limit(folder)) is not None), default=None)
 
 
-def _groups(root: Path) -> Iterator[Path]:
+def _control_groups(root: Path) -> Iterator[Path]:
     """Give the folders of the groups that may limit this process's time, those above it included."""
     mounted = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in _file_text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0":
@@ -86,11 +86,11 @@ def _groups(root: Path) -> Iterator[Path]:
             yield from (base / above for above in (inner, *inner.parents))
 
 
-def _limit(group: Path) -> float | None:
+def _group_limit(group: Path) -> float | None:
     """Return how many processors' worth of time one group may use; None without a limit of its own."""
-    quota, _, period = _text(group / "cpu.max").partition(" ")
+    quota, _, period = _file_text(group / "cpu.max").partition(" ")
     if not quota:
-        quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
+        quota, period = _file_text(group / "cpu.cfs_quota_us"), _file_text(group / "cpu.cfs_period_us")
     try:
         share = float(quota) / float(period)
     except (ValueError, ZeroDivisionError):  # "max", or files that are not there
@@ -98,14 +98,14 @@ def _limit(group: Path) -> float | None:
     return share if share > 0 else None  # -1 stands for no limit in version 1
 
 
-def _text(path: Path) -> str:
+def _file_text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError:  # no such group, no such system, or nobody may look
         return ""
 
 
-def ranges(ids: Iterable[int]) -> str:
+def format_ranges(ids: Iterable[int]) -> str:
     """Return numbers as the kernel writes lists of processors.
 
     >>> ranges([5, 0, 1, 2])

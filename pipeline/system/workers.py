@@ -1,8 +1,8 @@
 """A few processes that execute tasks one after another, so that what a task imports is imported once per process.
 
-A worker is a process of a module that ends in `serve`, and is spoken to in JSON lines over pipes. It is started when
-a task has to run and no other is idle; while it is idle it sleeps in a read. One that dies fails the task it had, with
-its last words, and no other.
+A worker is a process of a module that ends in `serve_commands`, and is spoken to in JSON lines over pipes. It is
+started when a task has to run and no other is idle; while it is idle it sleeps in a read. One that dies fails the task
+it had, with its last words, and no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError, error_document
-from pipeline.system.process import Piped, die_with_parent, ending, taken
+from pipeline.system.process import Piped, describe_ending, die_with_parent, take_next
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
 
@@ -77,7 +77,7 @@ class Worker:
     def _end(self) -> str:
         """Return how the process ended, in words, and what it said on its last task."""
         status = self._piped.process.wait()
-        return f"The process {ending(status, self._piped.last_words(self._quiet_until))}."
+        return f"The process {describe_ending(status, self._piped.last_words(self._quiet_until))}."
 
     def close(self) -> None:
         """End the process now."""
@@ -129,7 +129,7 @@ class Workers:
         """Return (name, answer) of what is done, as soon as there is one; begun: told of every step that begins."""
         done: list[tuple[str, Answer]] = []
         while not done or not self._heard.empty():
-            worker, line = taken(self._heard)
+            worker, line = take_next(self._heard)
             if worker not in self._workers:
                 continue
             if not worker.at:  # it died while it was idle
@@ -149,7 +149,7 @@ class Workers:
         worker.close()
 
 
-def serve(handlers: Mapping[str, Handler]) -> None:
+def serve_commands(handlers: Mapping[str, Handler]) -> None:
     """Answer the commands on standard input, one after another: what a worker's process does.
 
     It ends when its input does, or when the process that started it dies.

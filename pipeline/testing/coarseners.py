@@ -10,7 +10,13 @@ import numpy as np
 from pipeline.core.graph import Graph, contract, is_acyclic
 from pipeline.core.stages import Coarsener
 from pipeline.testing.graphs import graph_of, random_graphs
-from pipeline.testing.promises import check_declaration, ending, global_state_unchanged, is_seeded, require
+from pipeline.testing.promises import (
+    check_declaration,
+    global_state_unchanged,
+    is_seeded,
+    promise_that_ends,
+    require_promise,
+)
 
 SMALLEST = {
     "1 node": graph_of(1, [], kernel=[0]),
@@ -24,7 +30,7 @@ SMALLEST = {
 }
 
 
-@ending
+@promise_that_ends
 def check_coarsener(coarsener: Coarsener) -> None:
     """Hold a coarsener to all promises of its Protocol.
 
@@ -43,24 +49,34 @@ def check_coarsener(coarsener: Coarsener) -> None:
 
 def check_acyclic_is_stated(coarsener: Coarsener) -> None:
     """Require that it says whether its quotients are acyclic."""
-    require(isinstance(coarsener.acyclic, bool), coarsener, f"says acyclic is {coarsener.acyclic!r}, not True or False")
+    require_promise(
+        isinstance(coarsener.acyclic, bool), coarsener, f"says acyclic is {coarsener.acyclic!r}, not True or False"
+    )
 
 
 def check_grouping(coarsener: Coarsener, graph: Graph, *, seed: int) -> None:
     """Require that it groups every operation, conserves sums, is acyclic if promised, and follows from the seed."""
     grouping = coarsener.coarsen(graph, seed=seed)
-    require(grouping.n == graph.n, coarsener, f"groups {grouping.n} of {graph.n} operations")
+    require_promise(grouping.n == graph.n, coarsener, f"groups {grouping.n} of {graph.n} operations")
     small = contract(graph, grouping)
-    require(small.n == grouping.k, coarsener, f"makes {grouping.k} groups and a graph of {small.n}")
-    require(small.flops.sum() == graph.flops.sum(), coarsener, "does not conserve FLOPs")
-    require(small.weight_bytes.sum() == graph.weight_bytes.sum(), coarsener, "does not conserve bytes of weights")
-    require(not coarsener.acyclic or is_acyclic(small), coarsener, "promises acyclic quotients and makes a cyclic one")
+    require_promise(small.n == grouping.k, coarsener, f"makes {grouping.k} groups and a graph of {small.n}")
+    require_promise(small.flops.sum() == graph.flops.sum(), coarsener, "does not conserve FLOPs")
+    require_promise(
+        small.weight_bytes.sum() == graph.weight_bytes.sum(), coarsener, "does not conserve bytes of weights"
+    )
+    require_promise(
+        not coarsener.acyclic or is_acyclic(small), coarsener, "promises acyclic quotients and makes a cyclic one"
+    )
     again = copy.copy(coarsener).coarsen(graph, seed=seed)
-    require(np.array_equal(again.group, grouping.group), coarsener, "groups an equal graph differently for equal seeds")
+    require_promise(
+        np.array_equal(again.group, grouping.group), coarsener, "groups an equal graph differently for equal seeds"
+    )
     if not is_seeded(coarsener):
         other = coarsener.coarsen(graph, seed=seed + 1)
         same = np.array_equal(other.group, grouping.group)
-        require(same, coarsener, "says that it is not seeded, and groups an equal graph differently for other seeds")
+        require_promise(
+            same, coarsener, "says that it is not seeded, and groups an equal graph differently for other seeds"
+        )
 
 
 def check_indifference(coarsener: Coarsener, graph: Graph, *, seed: int) -> None:
@@ -76,7 +92,7 @@ def check_indifference(coarsener: Coarsener, graph: Graph, *, seed: int) -> None
     )
     before, after = (coarsener.coarsen(g, seed=seed) for g in (graph, other))
     same = np.array_equal(before.group, after.group)
-    require(same, coarsener, "depends on names of operations, or on the units of FLOPs and bytes")
+    require_promise(same, coarsener, "depends on names of operations, or on the units of FLOPs and bytes")
 
 
 def check_global_state(coarsener: Coarsener) -> None:

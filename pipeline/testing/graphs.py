@@ -79,7 +79,7 @@ def with_amounts(
     reads = [
         (a, b, port, size)
         for a, b in edges
-        for port, size in (_split(out[a], rng) if types[a] == "Split" else [(0, out[a])])
+        for port, size in (_split_output(out[a], rng) if types[a] == "Split" else [(0, out[a])])
     ]
     pairs, edge_bytes, read = edges_of(*np.array(reads, np.int64).reshape(-1, 4).T)
     return dataclasses.replace(
@@ -94,7 +94,7 @@ def with_amounts(
     )
 
 
-def _split(out_bytes: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+def _split_output(out_bytes: int, rng: np.random.Generator) -> list[tuple[int, int]]:
     """Return what one reads of three equal outputs: (port, bytes) of one or more, now and then a part."""
     ports = np.flatnonzero(rng.random(3) < 0.4)
     if not ports.size:

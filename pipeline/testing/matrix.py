@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.core.stages import LearningPlacer
 from pipeline.settings import registry
-from pipeline.settings.declared import draws
+from pipeline.settings.declared import uses_seed
 from pipeline.system.start import HOME, PACKAGES
 from policy.place import TABLE
 
@@ -119,10 +119,12 @@ FACTS: Mapping[str, Facts] = {
 }
 
 
-def page() -> str:
+def placers_page() -> str:
     """Return docs/placers.md, for the placers of this package."""
     names = sorted(TABLE)
-    methods, promises = ("\n".join(f"| {' | '.join(row(name))} |" for name in names) for row in (_method, _promises))
+    methods, promises = (
+        "\n".join(f"| {' | '.join(row(name))} |" for name in names) for row in (_method_cells, _promise_cells)
+    )
     return PAGE.format(methods=methods, promises=promises)
 
 
@@ -131,14 +133,19 @@ def facts_of(name: str) -> Facts:
     return FACTS.get(name, Facts())
 
 
-def _method(name: str) -> tuple[str, ...]:
-    module, _ = _home(name)
-    text = inspect.getdoc(registry.implementation("place", name)) or ""
+def _method_cells(name: str) -> tuple[str, ...]:
+    module, _ = _placer_home(name)
+    text = inspect.getdoc(registry.load_implementation("place", name)) or ""
     first = text.partition("\n\n")[0].replace("\n", " ").rstrip(".")
-    return f"`{name}`", FAMILIES.get(module.split(".")[2], "all of these"), first, _cited(text) or facts_of(name).source
+    return (
+        f"`{name}`",
+        FAMILIES.get(module.split(".")[2], "all of these"),
+        first,
+        _cited_work(text) or facts_of(name).source,
+    )
 
 
-def _cited(text: str) -> str:
+def _cited_work(text: str) -> str:
     """Return the work that a docstring's paragraph "Source:" begins with: up to the year, and the section of it."""
     paragraphs = [p.replace("\n", " ") for p in text.split("\n\n") if p.startswith("Source: ")]
     sentence = re.split(r"[.;] ", "".join(paragraphs).removeprefix("Source: "))[0]
@@ -146,23 +153,23 @@ def _cited(text: str) -> str:
     return match.group() if match else sentence.rstrip(".")
 
 
-def _promises(name: str) -> tuple[str, ...]:
+def _promise_cells(name: str) -> tuple[str, ...]:
     facts = facts_of(name)
     bounds = "all" if facts.bounds == MODELS else ", ".join(f"`{model}`" for model in facts.bounds)
     return (
         f"`{name}`",
-        ", ".join(sorted(tools(name))),
+        ", ".join(sorted(tools_used(name))),
         facts.without_costs,
         bounds,
         facts.optimal,
         "yes" if facts.priorities else "",
-        "yes" if draws(name) else "",
-        ", ".join(_learning(name)),
+        "yes" if uses_seed(name) else "",
+        ", ".join(_learning_words(name)),
     )
 
 
-def _learning(name: str) -> Iterator[str]:
-    placer: Any = registry.build("place", name)
+def _learning_words(name: str) -> Iterator[str]:
+    placer: Any = registry.build_implementation("place", name)
     if isinstance(placer, LearningPlacer):
         yield "yes"
         if placer.keeps:
@@ -180,9 +187,9 @@ class _Source:
     imported: Mapping[str, tuple[str, str]]
 
 
-def tools(name: str) -> set[str]:
+def tools_used(name: str) -> set[str]:
     """Return which of TOOLS the functions and classes of a placer, and what they call by name, import."""
-    waiting, seen, used = [_home(name)], set[tuple[str, str]](), set[str]()
+    waiting, seen, used = [_placer_home(name)], set[tuple[str, str]](), set[str]()
     while waiting:
         at = waiting.pop()
         if at in seen:
@@ -192,28 +199,28 @@ def tools(name: str) -> set[str]:
         if module.partition(".")[0] not in PACKAGES:
             used |= {tool for package, tool in TOOLS.items() if f"{module}.".startswith(f"{package}.")}
             continue
-        waiting += _reached(module, attribute)
+        waiting += _reached_names(module, attribute)
     return used
 
 
 @cache
-def _reached(module: str, attribute: str) -> frozenset[tuple[str, str]]:
-    """Return what a definition of a module of ours mentions; see `_mentioned`."""
-    return frozenset(_mentioned(module, attribute))
+def _reached_names(module: str, attribute: str) -> frozenset[tuple[str, str]]:
+    """Return what a definition of a module of ours mentions; see `_mentioned_names`."""
+    return frozenset(_mentioned_names(module, attribute))
 
 
-def _mentioned(module: str, attribute: str) -> Iterator[tuple[str, str]]:
+def _mentioned_names(module: str, attribute: str) -> Iterator[tuple[str, str]]:
     """Yield what a definition of a module of ours mentions: definitions beside it, and names it imports."""
-    if _path(f"{module}.{attribute}").is_file():  # a module imported by its name: all that it defines
-        yield from ((f"{module}.{attribute}", name) for name in _source(f"{module}.{attribute}").defined)
+    if _module_path(f"{module}.{attribute}").is_file():  # a module imported by its name: all that it defines
+        yield from ((f"{module}.{attribute}", name) for name in _module_source(f"{module}.{attribute}").defined)
         return
-    source = _source(module)
+    source = _module_source(module)
     node = source.defined.get(attribute)
     if node is None:
         if attribute in source.imported:
             yield source.imported[attribute]
         return
-    yield from _imports(node).values()
+    yield from _imported_names(node).values()
     for text in (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)):
         if OURS.fullmatch(text):  # what a literal table names, and loads when it is needed
             yield tuple(text.split(":"))  # type: ignore[misc]
@@ -225,8 +232,8 @@ def _mentioned(module: str, attribute: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _source(module: str) -> _Source:
-    tree = ast.parse(_path(module).read_text(encoding="utf-8"))
+def _module_source(module: str) -> _Source:
+    tree = ast.parse(_module_path(module).read_text(encoding="utf-8"))
     defined: dict[str, ast.AST] = {}
     imported: dict[str, tuple[str, str]] = {}
     for node in tree.body:
@@ -236,11 +243,11 @@ def _source(module: str) -> _Source:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             defined |= {t.id: node for t in targets if isinstance(t, ast.Name)}
         elif isinstance(node, ast.Import | ast.ImportFrom):  # those under TYPE_CHECKING lie deeper
-            imported |= _imports(node)
+            imported |= _imported_names(node)
     return _Source(tree, defined, imported)
 
 
-def _imports(node: ast.AST) -> dict[str, tuple[str, str]]:
+def _imported_names(node: ast.AST) -> dict[str, tuple[str, str]]:
     """Return what the import statements in a piece of source bind: {name: (module, name in it, "" for all of it)}."""
     bound: dict[str, tuple[str, str]] = {}
     for part in ast.walk(node):
@@ -251,15 +258,15 @@ def _imports(node: ast.AST) -> dict[str, tuple[str, str]]:
     return bound
 
 
-def _home(name: str) -> tuple[str, str]:
+def _placer_home(name: str) -> tuple[str, str]:
     """Return the module and the class of a placer."""
     module, _, attribute = TABLE[name].partition(":")
     return module, attribute
 
 
-def _path(module: str) -> Path:
+def _module_path(module: str) -> Path:
     return HOME.joinpath(*module.split(".")).with_suffix(".py")
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(placers_page())

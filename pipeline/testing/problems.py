@@ -16,7 +16,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Instance, Problem, Progress
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.testing.graphs import graph_of
 
 FAST_S, SLOW_S = 1e-3, 20e-3
@@ -71,7 +71,7 @@ def small_problem(
             allowed=costs.supported if allowed is None else allowed,
         ),
         start=start,
-        policy=PolicyInputs(features, build("embed", embed), build("group", group)),
+        policy=PolicyInputs(features, build_implementation("embed", embed), build_implementation("group", group)),
         ordered=ordered,
     )
 
@@ -223,5 +223,5 @@ class MemoryCheckpointer:
         self.published.append(policy)
 
 
-def silent(_: Progress) -> None:
+def ignore_progress(_: Progress) -> None:
     """Take note of nothing."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pipeline.core.params import canonical
-from pipeline.progress.interruption import apart
+from pipeline.progress.interruption import run_interruptible
 from pipeline.settings import registry
 
 LIMIT_S = 300.0  # seconds after which an implementation is taken to hang; those that come along take a tenth, at most
@@ -30,7 +30,7 @@ Rest = ParamSpec("Rest")
 Promise = Callable[Concatenate[Implementation, Rest], None]
 
 
-def require(kept: bool | np.bool_, implementation: object, fault: str) -> None:
+def require_promise(kept: bool | np.bool_, implementation: object, fault: str) -> None:
     """Raise AssertionError unless a promise is kept; the message is the implementation and its fault.
 
     >>> require(False, "Mine()", "has no version")
@@ -41,7 +41,7 @@ def require(kept: bool | np.bool_, implementation: object, fault: str) -> None:
         raise AssertionError(f"{implementation} {fault}")
 
 
-def ending(promise: Promise[Implementation, Rest]) -> Promise[Implementation, Rest]:
+def promise_that_ends(promise: Promise[Implementation, Rest]) -> Promise[Implementation, Rest]:
     """Return a promise that is broken as well where trying it does not end; where it hangs is told."""
 
     @wraps(promise)
@@ -54,16 +54,16 @@ def ending(promise: Promise[Implementation, Rest]) -> Promise[Implementation, Re
             promise(implementation, *args, **kwargs)
 
         try:
-            apart(work, within_s=LIMIT_S)
+            run_interruptible(work, within_s=LIMIT_S)
         except TimeoutError as error:
-            where = _place_of(implementation, thread)
+            where = _thread_place(implementation, thread)
             hint = SEEN if hasattr(implementation, "place") else ""
             raise AssertionError(f"{implementation} has not ended after {LIMIT_S:g} s{where}.{hint}") from error
 
     return limited
 
 
-def _place_of(implementation: object, thread: int) -> str:
+def _thread_place(implementation: object, thread: int) -> str:
     """Return where a thread is: in the innermost function of the implementation's module, "" if it is in none."""
     frame = sys._current_frames().get(thread)
     while frame is not None and frame.f_globals.get("__name__") != type(implementation).__module__:
@@ -75,24 +75,28 @@ def check_declaration(implementation: object) -> None:
     """Hold an implementation to what the registry, the help and the cache keys read: version and parameters."""
     cls = type(implementation)
     version = getattr(implementation, "version", None)
-    require(isinstance(version, int) and version >= 1, implementation, f"has the version {version!r}, not 1 or more")
+    require_promise(
+        isinstance(version, int) and version >= 1, implementation, f"has the version {version!r}, not 1 or more"
+    )
     declared = getattr(cls, "__dataclass_params__", None)
-    require(declared is not None and declared.frozen, implementation, "must be a dataclass(frozen=True)")
-    require(
+    require_promise(declared is not None and declared.frozen, implementation, "must be a dataclass(frozen=True)")
+    require_promise(
         not hasattr(implementation, "__dict__"),
         implementation,
         "takes misspelt attributes; use dataclass(slots=True), and __slots__ = () in classes it inherits from",
     )
-    require(bool((cls.__doc__ or "").strip()), implementation, "has no docstring for `placewright explain`")
-    parameters = registry.parameters(cls)
+    require_promise(bool((cls.__doc__ or "").strip()), implementation, "has no docstring for `placewright explain`")
+    parameters = registry.parameters_of(cls)
     for parameter in parameters:
-        require(
+        require_promise(
             bool(parameter.help), implementation, f"has no help text for {parameter.name}; use param(default, text)"
         )
-        require(parameter.default is not dataclasses.MISSING, implementation, f"has no default for {parameter.name}")
+        require_promise(
+            parameter.default is not dataclasses.MISSING, implementation, f"has no default for {parameter.name}"
+        )
     values = canonical(implementation)
     named = sorted(values) == sorted(parameter.name for parameter in parameters)
-    require(named, implementation, "has a field that is no parameter")
+    require_promise(named, implementation, "has a field that is no parameter")
     try:
         json.dumps(values, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -102,7 +106,7 @@ def check_declaration(implementation: object) -> None:
 def is_seeded(implementation: object) -> bool:
     """Return whether the answer of an implementation may depend on the seed; it may unless it says `seeded = False`."""
     seeded = getattr(implementation, "seeded", True)
-    require(isinstance(seeded, bool), implementation, f"says seeded is {seeded!r}, not True or False")
+    require_promise(isinstance(seeded, bool), implementation, f"says seeded is {seeded!r}, not True or False")
     return bool(seeded)
 
 
@@ -113,7 +117,7 @@ def global_state_unchanged(implementation: object) -> Iterator[None]:
     yield
     for what, value in _global_state().items():
         same = bool(np.array_equal(value, before[what]))
-        require(same, implementation, f"changes {what}; draw from a generator of its own, seeded with `seed`")
+        require_promise(same, implementation, f"changes {what}; draw from a generator of its own, seeded with `seed`")
 
 
 def _global_state() -> dict[str, Any]:

@@ -17,10 +17,10 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.testing.graphs import graph_of
-from pipeline.testing.problems import silent, small_problem, small_topology
-from pipeline.testing.promises import ending, require
+from pipeline.testing.problems import ignore_progress, small_problem, small_topology
+from pipeline.testing.promises import promise_that_ends, require_promise
 
 SIMULATORS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sequential": ("sequential", {}),
@@ -65,7 +65,7 @@ def simulator_of(problem: Problem, rules: str) -> Simulator:
     """Return a simulator of a problem's operations; rules: a name in SIMULATORS."""
     name, values = SIMULATORS[rules]
     subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-    simulator: Simulator = build("measure", name, values).bind(subject)
+    simulator: Simulator = build_implementation("measure", name, values).bind(subject)
     return simulator
 
 
@@ -79,21 +79,25 @@ def check_on_simulator(placer: Placer, rules: str) -> None:
     """Require of one simulator what `check_on_every_simulator` requires of all."""
     problem, where = wide_problem(), f"on the simulator {rules}"
     simulator = simulator_of(problem, rules)
-    answer = _place(placer, problem, simulator)
+    answer = _place_with_simulator(placer, problem, simulator)
     spent = simulator.evaluations
-    require(1 <= spent <= EVALUATIONS, placer, f"asks about {spent} placements of {EVALUATIONS} {where}")
+    require_promise(1 <= spent <= EVALUATIONS, placer, f"asks about {spent} placements of {EVALUATIONS} {where}")
     for candidate in answer.candidates:
         placement = candidate.placement
-        require(problem.fits(placement), placer, f"answers with a device that is not allowed {where}")
-        require(_constraints_hold(placement.device), placer, f"breaks a colocation constraint or a pin {where}")
-        require(placement.priority is None, placer, f"gives priorities, which the problem does not allow, {where}")
-        require(bool(candidate.found_by), placer, f"does not say who found a placement {where}")
+        require_promise(problem.fits(placement), placer, f"answers with a device that is not allowed {where}")
+        require_promise(_constraints_hold(placement.device), placer, f"breaks a colocation constraint or a pin {where}")
+        require_promise(
+            placement.priority is None, placer, f"gives priorities, which the problem does not allow, {where}"
+        )
+        require_promise(bool(candidate.found_by), placer, f"does not say who found a placement {where}")
         if isinstance(candidate.result, Prediction):
             said = _evaluated_s(simulator, placement)
             same = math.isclose(candidate.result.value_s, said, rel_tol=1e-6)
-            require(same, placer, f"says {candidate.result.value_s} s of a placement that takes {said} s {where}")
+            require_promise(
+                same, placer, f"says {candidate.result.value_s} s of a placement that takes {said} s {where}"
+            )
     bounded = answer.lower_bound_s <= answer.value_s * (1 + 1e-9)  # both are sums of the same times, in another order
-    require(bounded, placer, f"finds a placement faster than its lower bound {where}")
+    require_promise(bounded, placer, f"finds a placement faster than its lower bound {where}")
 
 
 def check_priorities(placer: Placer) -> None:
@@ -103,11 +107,11 @@ def check_priorities(placer: Placer) -> None:
     start = Placement(device, DEVICES, np.arange(float(OPERATIONS))[::-1])
     problem = wide_problem(ordered=True, start=start)
     for rules in DATAFLOW:
-        first, again = (_place(placer, problem, simulator_of(problem, rules), seed=3) for _ in range(2))
+        first, again = (_place_with_simulator(placer, problem, simulator_of(problem, rules), seed=3) for _ in range(2))
         start_s = _evaluated_s(simulator_of(problem, rules), start)
-        require(first.value_s <= start_s, placer, f"ends worse than its start on the simulator {rules}")
+        require_promise(first.value_s <= start_s, placer, f"ends worse than its start on the simulator {rules}")
         keys = [[c.placement.key() for c in answer.candidates] for answer in (first, again)]
-        require(keys[0] == keys[1], placer, f"answers differently for an equal seed on the simulator {rules}")
+        require_promise(keys[0] == keys[1], placer, f"answers differently for an equal seed on the simulator {rules}")
 
 
 def check_budgets_with_priorities(placer: Placer) -> None:
@@ -115,9 +119,11 @@ def check_budgets_with_priorities(placer: Placer) -> None:
     problem = wide_problem(ordered=True)
     for evaluations in BUDGETS:
         simulator = simulator_of(problem, "T2")
-        _place(placer, problem, simulator, evaluations=evaluations)
+        _place_with_simulator(placer, problem, simulator, evaluations=evaluations)
         spent = simulator.evaluations
-        require(spent <= evaluations, placer, f"asks about {spent} placements of {evaluations}, looking for an order")
+        require_promise(
+            spent <= evaluations, placer, f"asks about {spent} placements of {evaluations}, looking for an order"
+        )
 
 
 def check_activations(placer: Placer) -> None:
@@ -127,10 +133,10 @@ def check_activations(placer: Placer) -> None:
     device[list(COLOCATED)], device[PINNED[0]] = 0, PINNED[1]
     problem = wide_problem(memory_bytes=95, start=Placement(device, DEVICES))
     simulator = simulator_of(problem, "T2")
-    for candidate in _place(placer, problem, simulator).candidates:
+    for candidate in _place_with_simulator(placer, problem, simulator).candidates:
         if isinstance(candidate.result, Prediction):
             over_bytes = simulator.simulate(candidate.placement.device[None]).over_bytes[0]
-            require(over_bytes == 0, placer, f"answers with a placement {over_bytes} bytes over memory")
+            require_promise(over_bytes == 0, placer, f"answers with a placement {over_bytes} bytes over memory")
 
 
 def check_deadline(placer: Placer) -> None:
@@ -138,9 +144,9 @@ def check_deadline(placer: Placer) -> None:
     problem = _chains_problem()
     asked = _Clocked(simulator_of(problem, "T2"), [])
     until_s = time.monotonic() + DEADLINE_S
-    placer.place(problem, asked, Budget(seconds=DEADLINE_S), seed=0, progress=silent)
+    placer.place(problem, asked, Budget(seconds=DEADLINE_S), seed=0, progress=ignore_progress)
     late = sum(at_s > until_s for at_s in asked.asked_s[1:])  # the first question is asked in any case
-    require(late <= THREADS, placer, f"asks its evaluator {late} times after its time is up")
+    require_promise(late <= THREADS, placer, f"asks its evaluator {late} times after its time is up")
 
 
 class _Clocked:
@@ -203,13 +209,13 @@ _PROMISES = (
     check_activations,
     check_deadline,
 )
-SIMULATED_PROMISES = tuple(map(ending, _PROMISES))  # each ends, whatever it tries
+SIMULATED_PROMISES = tuple(map(promise_that_ends, _PROMISES))  # each ends, whatever it tries
 
 
-def _place(
+def _place_with_simulator(
     placer: Placer, problem: Problem, simulator: Simulator, *, evaluations: int = EVALUATIONS, seed: int = 0
 ) -> Answer:
-    return placer.place(problem, simulator, Budget(evaluations), seed=seed, progress=silent)
+    return placer.place(problem, simulator, Budget(evaluations), seed=seed, progress=ignore_progress)
 
 
 def _constraints_hold(device: Int32) -> bool:

@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, components
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from policy.group.certain import certain
+from policy.group.certain import certain_sample
 
 
 class ClusterModel(nn.Module):
@@ -34,11 +34,11 @@ class ClusterModel(nn.Module):
     def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
         """Return the clusters of embeddings float32 [n, h]; nothing is random."""
         if graph.n <= self.groups:
-            return certain(Grouping.identity(graph.n))
-        a, b = _links(graph)
+            return certain_sample(Grouping.identity(graph.n))
+        a, b = _linked_edges(graph)
         both = coo_array((np.ones(2 * a.size), (np.concatenate([a, b]), np.concatenate([b, a]))), (graph.n, graph.n))
         clusters = AgglomerativeClustering(n_clusters=self.groups, connectivity=both.tocsr(), linkage="ward")
-        return certain(Grouping.of_labels(clusters.fit_predict(nodes.detach().numpy().astype(np.float64))))
+        return certain_sample(Grouping.of_labels(clusters.fit_predict(nodes.detach().numpy().astype(np.float64))))
 
     def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
         """Return the same grouping r times."""
@@ -49,7 +49,7 @@ class ClusterModel(nn.Module):
         return torch.zeros(())
 
 
-def _links(graph: Graph) -> tuple[Int64, Int64]:
+def _linked_edges(graph: Graph) -> tuple[Int64, Int64]:
     """Return the edges, and one more from the first node of each component to that of the next.
 
     Without them clusters of different components could never merge, and scikit-learn would add edges of its own.

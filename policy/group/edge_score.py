@@ -16,7 +16,7 @@ from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import Graph, Grouping, components
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 
 STOPS = ("learned", "fixed")
 ONE_ROUND = 1.0  # logit by which one round is likelier than any other number at first
@@ -198,7 +198,7 @@ class EdgeScoreModel(nn.Module):
             return value if rng is None else value + rng.gumbel(size=value.shape)  # the largest: a softmax's draw
 
         def draw(at: Incidence, log_p: Tensor) -> Tensor:
-            return _highest(at, perturbed(log_p))
+            return _highest_edges(at, perturbed(log_p))
 
         rounds = torch.full((r,), self.rounds)
         if self.b is not None:
@@ -226,7 +226,7 @@ class EdgeScoreModel(nn.Module):
             pair = at.position(choice)
             log_prob = log_prob.index_add(0, union.sample[union.owner[at.owner[pair]]], log_p[pair])
             entropy = entropy.index_add(0, union.sample[union.owner[at.owner]], -log_p.exp() * log_p)
-            for i, part in zip(union.sample.tolist(), _parts(union, choice), strict=True):
+            for i, part in zip(union.sample.tolist(), _choice_parts(union, choice), strict=True):
                 choices[i].append(part)
             union = union.merged(choice[choice >= 0])
             for i, label in zip(union.sample.tolist(), union.label, strict=True):
@@ -247,7 +247,7 @@ class EdgeScoreModel(nn.Module):
         return score.squeeze(1) / self.temperature
 
 
-def _parts(union: Union, choice: Tensor) -> list[Tensor]:
+def _choice_parts(union: Union, choice: Tensor) -> list[Tensor]:
     """Return for each part the edges that its nodes take, int64 [k], counted within the part; -1 stays."""
     parts = union.sample.numel()
     edge_count, node_count = (torch.bincount(o, minlength=parts) for o in (union.edge_owner, union.owner))
@@ -256,7 +256,7 @@ def _parts(union: Union, choice: Tensor) -> list[Tensor]:
     return list(torch.split(within, node_count.tolist()))
 
 
-def _highest(at: Incidence, value: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Tensor:
+def _highest_edges(at: Incidence, value: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Tensor:
     """Return int64 [k], the edge of the highest value at each node, among equals the lowest; -1 without edges."""
     owner, edge = at.owner.numpy(), at.edge.numpy()
     best_first = np.lexsort((edge, -value, owner))
@@ -288,5 +288,5 @@ class EdgeScore:
 
     def build(self, width: int, *, seed: int) -> EdgeScoreModel:
         """Return a fresh model for embeddings of `width` numbers, its parameters drawn from `seed`."""
-        with seeded(seed):
+        with torch_seeded(seed):
             return EdgeScoreModel(width, self)

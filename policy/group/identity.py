@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample
-from policy.group.certain import certain
+from policy.group.certain import certain_sample
 
 
 class IdentityModel(nn.Module):
@@ -24,7 +24,7 @@ class IdentityModel(nn.Module):
 
     def group(self, nodes: Tensor, graph: Graph, *, rng: np.random.Generator, greedy: bool) -> GroupSample:
         """Return each node alone."""
-        return certain(Grouping.identity(graph.n))
+        return certain_sample(Grouping.identity(graph.n))
 
     def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
         """Return the same grouping r times."""

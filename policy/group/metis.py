@@ -13,7 +13,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
 from pipeline.shared.partition import check_parts, even_parts, node_costs
-from policy.group.certain import certain
+from policy.group.certain import certain_sample
 
 
 class MetisModel(nn.Module):
@@ -33,7 +33,7 @@ class MetisModel(nn.Module):
         """Return the partition; the embeddings are not looked at."""
         if self._last is None or self._last[0] is not graph:
             self._last = (graph, self._partition(graph))
-        return certain(self._last[1])
+        return certain_sample(self._last[1])
 
     def draws(self, nodes: Tensor, graph: Graph, r: int, *, rng: np.random.Generator) -> list[GroupSample]:
         """Return the same grouping r times."""

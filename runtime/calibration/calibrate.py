@@ -15,7 +15,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from runtime.calibration.critical import critical_rows
-from runtime.calibration.ridge import Fit, Prior, fit
+from runtime.calibration.ridge import Fit, Prior, fit_ridge
 from runtime.calibration.terms import Term, Terms
 from runtime.simulators.shared.simulated import known_costs
 
@@ -70,7 +70,7 @@ class Calibration:
     def predict(self, placements: Sequence[Placement]) -> Float64:
         """Return float64 [b], seconds; inf where a device does not support an operation."""
         rows = self._rows(placements, self._fit.value)
-        refused = ~_finite(rows)
+        refused = ~_finite_rows(rows)
         predicted: Float64 = np.where(refused, np.inf, np.where(refused[:, None], 0.0, rows) @ self._fit.value)
         return predicted
 
@@ -88,7 +88,7 @@ class Calibration:
         model. Different: the integral over inputs is a weighted sum over the pool.
         """
         rows = self._rows(pool, self._fit.value)
-        possible = _finite(rows)
+        possible = _finite_rows(rows)
         open_ = possible & np.array([placement.key() not in known for placement in pool], bool)
         chosen: list[Placement] = []
         if not open_.any():
@@ -122,17 +122,19 @@ def calibrate(
         UsageError: the subject has no cost table.
         MeasurementError: not one placement was measured.
     """
-    terms, rows_at = _additive(subject, launches=launches) if slowdown is None else _concurrent(subject, slowdown)
+    terms, rows_at = (
+        _additive_terms(subject, launches=launches) if slowdown is None else _concurrent_terms(subject, slowdown)
+    )
     placements = [placement for placement, result in measured if not isinstance(result, MeasurementFailed)]
     results = [result for _, result in measured if not isinstance(result, MeasurementFailed)]
     rows = rows_at(placements, terms.prior.mean)
     seconds = np.array([result.value_s for result in results])
-    usable = _finite(rows) & (seconds > 0)
+    usable = _finite_rows(rows) & (seconds > 0)
     if not usable.any():
-        raise _unusable([r for _, r in measured if isinstance(r, MeasurementFailed)])
+        raise _unusable_error([r for _, r in measured if isinstance(r, MeasurementFailed)])
     seconds, used = seconds[usable], [p for p, fits in zip(placements, usable.tolist(), strict=True) if fits]
     noise = np.array([relative_noise(r.samples_s) for r in results])[usable]
-    fitted, predicted_s = _fitted(partial(rows_at, used), seconds, noise, terms.prior)
+    fitted, predicted_s = _fit_repeatedly(partial(rows_at, used), seconds, noise, terms.prior)
     costs, topology = terms.corrected(fitted.value)
     deviation = np.sqrt(np.diag(fitted.covariance))
     coefficients = tuple(
@@ -154,18 +156,18 @@ def calibrate(
     )
 
 
-def _additive(subject: Subject, *, launches: bool) -> tuple[Terms, RowsAt]:
+def _additive_terms(subject: Subject, *, launches: bool) -> tuple[Terms, RowsAt]:
     terms = Terms.of(subject, launches=launches)
     return terms, lambda placements, _: terms.rows(placements)
 
 
-def _concurrent(subject: Subject, slowdown: Float64) -> tuple[Terms, RowsAt]:
+def _concurrent_terms(subject: Subject, slowdown: Float64) -> tuple[Terms, RowsAt]:
     crowded = replace(subject, costs=known_costs(subject, "listsched").slower(slowdown))
     terms = Terms.of(crowded, launches=False)
     return terms, partial(critical_rows, terms, slowdown)
 
 
-def _fitted(
+def _fit_repeatedly(
     rows_at: Callable[[Float64], Float64], seconds: Float64, noise: Float64, prior: Prior
 ) -> tuple[Fit, Float64]:
     """Return the best of some fits, each to the rows of the one before, and float64 [m], the seconds that it predicts.
@@ -178,7 +180,7 @@ def _fitted(
     rows = rows_at(prior.mean)
     kept: list[tuple[float, Fit, Float64]] = []
     for _ in range(ROUNDS):
-        estimate = fit(rows, seconds, noise, prior)
+        estimate = fit_ridge(rows, seconds, noise, prior)
         before, rows = rows, rows_at(estimate.value)
         predicted_s = rows @ estimate.value
         kept.append((float((np.abs(predicted_s / seconds - 1.0) / noise).mean()), estimate, predicted_s))
@@ -197,16 +199,16 @@ def check_splits_run(measured: Sequence[Measured]) -> None:
     split = [result for placement, result in measured if len(placement.devices_used) > 1]
     failed = [result for result in split if isinstance(result, MeasurementFailed)]
     if split and len(failed) == len(split):
-        raise _unusable(failed)
+        raise _unusable_error(failed)
 
 
-def _finite(rows: Float64) -> Bool:
+def _finite_rows(rows: Float64) -> Bool:
     """Return bool [b], which of float64 [b, q] rows hold finite numbers only."""
     finite: Bool = np.isfinite(rows.sum(axis=1))
     return finite
 
 
-def _unusable(failed: Sequence[MeasurementFailed]) -> MeasurementError:
+def _unusable_error(failed: Sequence[MeasurementFailed]) -> MeasurementError:
     said = f"{failed[0].kind}: {failed[0].message}" if failed else "there is none that the tables allow"
     wrong = bool(failed) and failed[0].kind == "wrong_output"
     remedy = "Pin f32, or raise measure.hetero.low_tolerance." if wrong else "Run `placewright doctor`."

@@ -19,7 +19,7 @@ from runtime.calibration.terms import Terms
 from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
 
 
-def relieved(placement: Placement, slowdown: Float64) -> float:
+def single_device_factor(placement: Placement, slowdown: Float64) -> float:
     """Return what times of operations that hold beside other devices are multiplied with in a placement.
 
     It is 1 unless the placement has a device for itself. slowdown: float64 [p], what they are longer by than alone.
@@ -45,12 +45,12 @@ def critical_rows(terms: Terms, slowdown: Float64, placements: Sequence[Placemen
     for i, placement in enumerate(placements):
         device = placement.device[subject.grouping.group]
         if np.isfinite(costs.op_s[np.arange(device.size), device]).all():
-            rows[i] = _row(terms, reads, 1.0 / topology.link_bytes_per_s, evaluator, placement)
-            rows[i] *= relieved(placement, slowdown)  # one device has no transfers
+            rows[i] = _critical_row(terms, reads, 1.0 / topology.link_bytes_per_s, evaluator, placement)
+            rows[i] *= single_device_factor(placement, slowdown)  # one device has no transfers
     return rows
 
 
-def _row(
+def _critical_row(
     terms: Terms, reads: Sequence[set[int]], per_byte_s: Float64, evaluator: ListSchedEvaluator, placement: Placement
 ) -> Float64:
     p, timeline = terms.subject.topology.p, evaluator.timeline(placement)

@@ -33,15 +33,15 @@ def plausible_placements(subject: Subject, count: int, *, seed: int) -> list[Pla
     rng = np.random.default_rng(seed)
     placements: dict[bytes, Placement] = {}
     for device in range(len(names)):
-        _keep(placements, np.full(grouping.k, device), allowed, names)
+        _keep_placement(placements, np.full(grouping.k, device), allowed, names)
     for _ in range(8 * count):  # small subjects have fewer placements than were asked for
         if len(placements) >= count:
             break
-        _keep(placements, _stretches(order, len(names), rng), allowed, names)
+        _keep_placement(placements, _draw_stretches(order, len(names), rng), allowed, names)
     return list(placements.values())[:count]
 
 
-def _stretches(order: Int64, p: int, rng: np.random.Generator) -> Int64:
+def _draw_stretches(order: Int64, p: int, rng: np.random.Generator) -> Int64:
     """Return float64 [k], the device of each node, for nodes in topological order."""
     k = order.size
     parts = int(np.clip(round(float(np.exp(rng.uniform(np.log(2), np.log(max(k, 2)))))), 1, k))
@@ -57,7 +57,7 @@ def _stretches(order: Int64, p: int, rng: np.random.Generator) -> Int64:
     return device
 
 
-def _keep(
+def _keep_placement(
     placements: dict[bytes, Placement],
     device: Int64,
     allowed: Bool,

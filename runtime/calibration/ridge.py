@@ -40,7 +40,7 @@ class Fit:
     left_out_s: Float64
 
 
-def fit(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
+def fit_ridge(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
     """Return the coefficients for float64 [m, q] rows that gave float64 [m] seconds, all positive; m is at least 1.
 
         minimise over x >= 0: sum_i ((rows_i . x - seconds_i) / (noise_i seconds_i))^2
@@ -53,15 +53,15 @@ def fit(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
     Source: Hoerl and Kennard, Ridge Regression (1970), towards a mean other than 0 and with a full covariance; Huber,
     Robust Estimation of a Location Parameter (1964), for the weights of outliers, in one step.
     """
-    first = _fit(rows, seconds, noise, prior)
+    first = _fit_once(rows, seconds, noise, prior)
     off = np.abs(first.left_out_s / seconds - 1.0) / noise
     usual = max(1.0, 1.4826 * float(np.median(off)))
     if off.max() <= OUTLYING * usual:
         return first
-    return _fit(rows, seconds, noise * np.maximum(1.0, off / (OUTLYING * usual)), prior)
+    return _fit_once(rows, seconds, noise * np.maximum(1.0, off / (OUTLYING * usual)), prior)
 
 
-def _fit(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
+def _fit_once(rows: Float64, seconds: Float64, noise: Float64, prior: Prior) -> Fit:
     system = _System.of(rows, seconds, noise, prior)
     tried = [(penalty, system.left_out(penalty)) for penalty in PENALTIES]
     errors = [float((np.abs(said / seconds - 1.0) / noise).mean()) for _, said in tried]

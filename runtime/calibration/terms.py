@@ -74,10 +74,10 @@ class Terms:
             UsageError: the subject has no cost table.
         """
         costs = known_costs(subject, "sequential")
-        types, kind_of = _types(subject, costs)
+        types, kind_of = _counted_types(subject, costs)
         node: Int32 = subject.grouping.group[leaders(subject.graph)]
-        terms = _listed(types, subject.topology.names, launches=launches)
-        prior = _prior(terms, subject, costs, launches=launches)
+        terms = _list_terms(types, subject.topology.names, launches=launches)
+        prior = _profile_prior(terms, subject, costs, launches=launches)
         return cls(subject, costs, terms, prior, types, kind_of, launches, node, Cutter.of(subject.graph, node))
 
     def rows(self, placements: Sequence[Placement]) -> Float64:
@@ -118,7 +118,7 @@ class Terms:
         return costs, Topology(topology.devices, bytes_per_s, latency_s)
 
 
-def _types(subject: Subject, costs: CostTable) -> tuple[tuple[str, ...], Int64]:
+def _counted_types(subject: Subject, costs: CostTable) -> tuple[tuple[str, ...], Int64]:
     """Return the operation types that count, and int64 [n], which of them each operation is of."""
     graph = subject.graph
     spent_s = np.where(np.isfinite(costs.op_s), costs.op_s, 0.0)
@@ -132,7 +132,7 @@ def _types(subject: Subject, costs: CostTable) -> tuple[tuple[str, ...], Int64]:
     return (*(graph.type_names[i] for i in large), OTHERS), number[graph.op_type]
 
 
-def _listed(types: Sequence[str], devices: Sequence[str], *, launches: bool) -> tuple[Term, ...]:
+def _list_terms(types: Sequence[str], devices: Sequence[str], *, launches: bool) -> tuple[Term, ...]:
     links = [(a, b) for a in devices for b in devices if a != b]
     terms = [Term("operations", t, d) for t in types for d in devices]
     terms += [Term(kind, "", a, b) for kind in OF_LINKS for a, b in links]
@@ -140,7 +140,7 @@ def _listed(types: Sequence[str], devices: Sequence[str], *, launches: bool) -> 
     return tuple(terms)
 
 
-def _prior(terms: Sequence[Term], subject: Subject, costs: CostTable, *, launches: bool) -> Prior:
+def _profile_prior(terms: Sequence[Term], subject: Subject, costs: CostTable, *, launches: bool) -> Prior:
     """Return what the profile says, and how far it may be off.
 
     Without launches of their own the latencies begin with what the profile booked as a launch: the constant part of
@@ -165,10 +165,10 @@ def _prior(terms: Sequence[Term], subject: Subject, costs: CostTable, *, launche
         np.maximum(mean[3], overhead_s),
     )
     tiny = np.finfo(np.float64).tiny  # where neither operations nor links take time
-    return Prior(np.concatenate(mean), np.maximum(np.concatenate(scale), tiny), _correlation(terms))
+    return Prior(np.concatenate(mean), np.maximum(np.concatenate(scale), tiny), _term_correlation(terms))
 
 
-def _correlation(terms: Sequence[Term]) -> Float64:
+def _term_correlation(terms: Sequence[Term]) -> Float64:
     """Return float64 [q, q], how much two coefficients are expected to err together."""
 
     def equal(values: Sequence[str]) -> Bool:

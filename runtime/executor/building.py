@@ -9,7 +9,7 @@ from typing import Any
 import openvino as ov
 from openvino import opset13
 
-from pipeline.core.errors import ModelError, listed
+from pipeline.core.errors import ModelError, list_some
 from runtime.executor.placed.manifest import PortEntry, TensorEntry
 from runtime.executor.segments import SegmentSpec
 
@@ -38,7 +38,7 @@ class SegmentedModel:
     outputs: tuple[PortEntry, ...]
 
 
-def cut(model: ov.Model, segments: Sequence[SegmentSpec]) -> SegmentedModel:
+def cut_model(model: ov.Model, segments: Sequence[SegmentSpec]) -> SegmentedModel:
     """Return the models of all segments of a model, which stays as it is.
 
     A tensor is called after the operation that makes it and its output, so that a segment that two placements share is
@@ -59,7 +59,7 @@ class _Cutter:
         names = [op.get_friendly_name() for op in self.operations]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise ModelError(f"Operations share a name: {listed(twice)}.", "Read the model with placewright first.")
+            raise ModelError(f"Operations share a name: {list_some(twice)}.", "Read the model with placewright first.")
         self.segment = {name: s for s, spec in enumerate(segments) for name in spec.operations}
         self.taken = {name for op in self.operations for out in op.outputs() for name in out.get_names()}
         self.tensors: dict[str, TensorEntry] = {}

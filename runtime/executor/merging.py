@@ -32,7 +32,7 @@ class SegmentParts:
         return SegmentParts(self.device[start], self.taken[start], self.stage[start], work)
 
 
-def merged(edges: Int32, pieces: SegmentParts) -> Int32:
+def merge_segments(edges: Int32, pieces: SegmentParts) -> Int32:
     """Return int32 [k], equal numbers for segments that become one.
 
     Two that follow one another do, if all others that take from the first wait for the second anyway, and the first
@@ -46,7 +46,7 @@ def merged(edges: Int32, pieces: SegmentParts) -> Int32:
     """
     label = np.arange(pieces.device.size, dtype=np.int32)
     while True:
-        pairs = _pairs(edges, pieces)
+        pairs = _mergeable_pairs(edges, pieces)
         if not pairs:
             return label
         step = components(pieces.device.size, *np.array(pairs, np.int32).T).group
@@ -56,7 +56,7 @@ def merged(edges: Int32, pieces: SegmentParts) -> Int32:
         edges = edges[:, edges[0] != edges[1]]
 
 
-def _pairs(edges: Int32, pieces: SegmentParts) -> list[tuple[int, int]]:
+def _mergeable_pairs(edges: Int32, pieces: SegmentParts) -> list[tuple[int, int]]:
     """Return pairs that may become one, no segment in two of them; sets of segments are bits of a number."""
     device, taken = pieces.device, pieces.taken
     k = device.size
@@ -64,7 +64,7 @@ def _pairs(edges: Int32, pieces: SegmentParts) -> list[tuple[int, int]]:
     for a, b in edges.T.tolist():
         before[b] |= 1 << a
         after[a] |= 1 << b
-    above, below = _reached(before, after)
+    above, below = _reachable_segments(before, after)
     little = pieces.work <= SEGMENT_FLOPS
     used = 0
     pairs: list[tuple[int, int]] = []
@@ -91,25 +91,25 @@ def _pairs(edges: Int32, pieces: SegmentParts) -> list[tuple[int, int]]:
     return pairs
 
 
-def _reached(before: list[int], after: list[int]) -> tuple[list[int], list[int]]:
+def _reachable_segments(before: list[int], after: list[int]) -> tuple[list[int], list[int]]:
     """Return the segments on a path to each, and those on a path from each."""
     order, waiting = [s for s, sources in enumerate(before) if not sources], [b.bit_count() for b in before]
     for s in order:
-        for t in _members(after[s]):
+        for t in _bit_members(after[s]):
             waiting[t] -= 1
             if waiting[t] == 0:
                 order.append(t)
     above, below = [0] * len(before), [0] * len(before)
     for s in order:
-        for t in _members(before[s]):
+        for t in _bit_members(before[s]):
             above[s] |= above[t] | 1 << t
     for s in reversed(order):
-        for t in _members(after[s]):
+        for t in _bit_members(after[s]):
             below[s] |= below[t] | 1 << t
     return above, below
 
 
-def _members(bits: int) -> list[int]:
+def _bit_members(bits: int) -> list[int]:
     members = []
     while bits:
         lowest = bits & -bits

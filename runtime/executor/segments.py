@@ -26,7 +26,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from pipeline.core.graph import (
     Graph,
     Grouping,
@@ -39,7 +39,7 @@ from pipeline.core.graph import (
 )
 from pipeline.core.placement import Placement
 from pipeline.shared.cycles import strong_components
-from runtime.executor.merging import SEGMENT_FLOPS, SegmentParts, merged
+from runtime.executor.merging import SEGMENT_FLOPS, SegmentParts, merge_segments
 
 Set = tuple[float, int]  # nodes of one level: the level, and a bit for each
 NEEDED_BY_NOBODY: Set = (math.inf, 0)
@@ -66,7 +66,7 @@ class Segmentation:
     moved: tuple[str, ...] = ()
 
 
-def segmentation(graph: Graph, placement: Placement) -> Segmentation:
+def segment_graph(graph: Graph, placement: Placement) -> Segmentation:
     """Return the segments of a placement of the graph's operations.
 
     A placement that states no priorities gives first what the longest chain of FLOPs waits for.
@@ -74,21 +74,21 @@ def segmentation(graph: Graph, placement: Placement) -> Segmentation:
     Raises:
         UsageError: the placement parts operations that must run in one sub-model; they are named.
     """
-    free = _free(graph)
+    free = _free_operations(graph)
     device = placement.device[leaders(graph)]
     _check_constraints(graph, placement.devices, device, free)
-    joined = _closed(graph, free, _pairs(graph, free, graph.colocate))
-    moved = _settle(graph, joined, free, device)
+    joined = _close_groups(graph, free, _joined_pairs(graph, free, graph.colocate))
+    moved = _settle_devices(graph, joined, free, device)
     joined = _with_kernels(graph, free, device, joined)
-    group = _stages(graph, joined, free, device)
+    group = _stage_labels(graph, joined, free, device)
     labels = np.where(free, -1, group)
     named = tuple(graph.names[i] for i in moved.tolist())
-    return Segmentation(_ordered(graph, labels, device, placement), named)
+    return Segmentation(_ordered_segments(graph, labels, device, placement), named)
 
 
-def _free(graph: Graph) -> Bool:
+def _free_operations(graph: Graph) -> Bool:
     """Return bool [n], whether an operation belongs to no segment."""
-    kind = _kinds(graph)
+    kind = _operation_kinds(graph)
     free: Bool = (weight_side(graph) & (kind != "Assign")) | (kind == "Parameter")
     producer, consumer = graph.edges
     # A Result of an input or of constants runs where any other operation does.
@@ -98,7 +98,7 @@ def _free(graph: Graph) -> Bool:
     return free
 
 
-def _kinds(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+def _operation_kinds(graph: Graph) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
     return np.array(graph.type_names)[graph.op_type]
 
 
@@ -109,20 +109,20 @@ def _check_constraints(graph: Graph, devices: Sequence[str], device: Int32, free
         if away.size:
             raise UsageError(
                 f"The placement parts {graph.names[first]} on {devices[device[first]]} from "
-                f"{listed([graph.names[i] for i in away.tolist()])}, which must run in one sub-model with it.",
+                f"{list_some([graph.names[i] for i in away.tolist()])}, which must run in one sub-model with it.",
                 "Place them on one device.",
             )
 
 
-def _pairs(graph: Graph, free: Bool, label: Int32 | Int64) -> Int32:
+def _joined_pairs(graph: Graph, free: Bool, label: Int32 | Int64) -> Int32:
     """Return int32 [2, ...], pairs that join operations of equal label, -1 for none, and Results with producers."""
     held = np.flatnonzero((label >= 0) & ~free)
     _, first, inverse = np.unique(label[held], return_index=True, return_inverse=True)
-    to_result = (_kinds(graph)[graph.edges[1]] == "Result") & ~free[graph.edges[0]]
+    to_result = (_operation_kinds(graph)[graph.edges[1]] == "Result") & ~free[graph.edges[0]]
     return np.concatenate([np.stack([held[first[inverse]], held]), graph.edges[:, to_result]], axis=1).astype(np.int32)
 
 
-def _closed(graph: Graph, free: Bool, pairs: Int32) -> Grouping:
+def _close_groups(graph: Graph, free: Bool, pairs: Int32) -> Grouping:
     """Return the operations joined by pairs, with what lies on a path from one of a group to another of it."""
     joined = components(graph.n, pairs[0], pairs[1])
     inner = graph.edges[:, ~free[graph.edges[0]]]
@@ -131,21 +131,21 @@ def _closed(graph: Graph, free: Bool, pairs: Int32) -> Grouping:
     return joined.then(Grouping.of_labels(circle))
 
 
-def _settle(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int64:
+def _settle_devices(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int64:
     """Give the operations of each group one device, in place, and return which ones that moved, int64.
 
     The device is the one on which the constrained operations of the group have the most FLOPs.
     """
     tied = (graph.colocate >= 0) & ~free
     before = device.copy()
-    for group in np.flatnonzero(_mixed(joined, device, free)).tolist():
+    for group in np.flatnonzero(_mixed_groups(joined, device, free)).tolist():
         members = np.flatnonzero((joined.group == group) & ~free)
         weight = np.bincount(device[members], np.where(tied[members], 1.0 + graph.flops[members], 0.0))
         device[members] = np.argmax(weight)
     return np.flatnonzero(before != device)
 
 
-def _mixed(joined: Grouping, device: Int32, free: Bool) -> Bool:
+def _mixed_groups(joined: Grouping, device: Int32, free: Bool) -> Bool:
     """Return bool [k], whether the operations of a group have several devices."""
     low = np.full(joined.k, np.iinfo(np.int32).max, np.int32)
     high = np.full(joined.k, -1, np.int32)
@@ -165,8 +165,10 @@ def _with_kernels(graph: Graph, free: Bool, device: Int32, joined: Grouping) -> 
     first = np.unique(joined.group, return_index=True)[1][joined.group]
     base = np.stack([np.arange(graph.n), first])
     while True:
-        closed = _closed(graph, free, np.concatenate([base, _pairs(graph, free, kernel)], axis=1).astype(np.int32))
-        torn = _mixed(closed, device, free)[closed.group] & (kernel >= 0)
+        closed = _close_groups(
+            graph, free, np.concatenate([base, _joined_pairs(graph, free, kernel)], axis=1).astype(np.int32)
+        )
+        torn = _mixed_groups(closed, device, free)[closed.group] & (kernel >= 0)
         if not torn.any():
             return closed
         kernel[np.isin(kernel, kernel[torn])] = -1
@@ -185,37 +187,39 @@ class PlacedNodes:
     work: Float64
 
 
-def _stages(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int32:
+def _stage_labels(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> Int32:
     """Return int32 [n], equal for operations of one segment; what is free has labels of its own."""
     small = contract(graph, joined)
     first = np.unique(joined.group, return_index=True)[1]
-    nodes = PlacedNodes(small, device[first], free[first], _sums(joined.group, graph.flops + 1.0))
+    nodes = PlacedNodes(small, device[first], free[first], _label_sums(joined.group, graph.flops + 1.0))
     producer, consumer = small.edges
     sends = np.zeros(small.n, bool)
     sends[producer[nodes.on[producer] != nodes.on[consumer]]] = True
-    level = _levels(small, nodes.on, nodes.outside, sends)
+    level = _device_levels(small, nodes.on, nodes.outside, sends)
     within = (level[producer] == level[consumer]) & (nodes.on[producer] == nodes.on[consumer])
     within &= ~nodes.outside[producer]
     stage = components(small.n, producer[within], consumer[within]).group
-    marks = _marks(level, sends & ~nodes.outside)
-    keys = zip(_needed(small, marks), _awaited(small, nodes.on, marks), strict=True)
-    part = _parts(stage, _sums(stage, nodes.work), keys)
-    trials = [_few(nodes, cut, stage) for cut in (within, within & (part[producer] == part[consumer]))]
-    label: Int32 = min(trials, key=partial(_makespan, nodes))[joined.group].astype(np.int32)
+    marks = _sender_marks(level, sends & ~nodes.outside)
+    keys = zip(_needed_sets(small, marks), _awaited_sets(small, nodes.on, marks), strict=True)
+    part = _stage_parts(stage, _label_sums(stage, nodes.work), keys)
+    trials = [_few_segments(nodes, cut, stage) for cut in (within, within & (part[producer] == part[consumer]))]
+    label: Int32 = min(trials, key=partial(_flops_makespan, nodes))[joined.group].astype(np.int32)
     return label
 
 
-def _few(nodes: PlacedNodes, within: Bool, stage: Int32) -> Int32:
-    """Return int32 [k], equal for nodes of one segment, if edges run within segments or not; stage: see `merged`."""
+def _few_segments(nodes: PlacedNodes, within: Bool, stage: Int32) -> Int32:
+    """Return int32 [k], equal for nodes of one segment, if edges run within segments or not; stage: see
+    `merge_segments`.
+    """
     producer, consumer = nodes.graph.edges
     fine = components(nodes.graph.n, producer[within], consumer[within]).group
     start = np.unique(fine, return_index=True)[1]
     crossing = np.unique(fine[nodes.graph.edges[:, ~within & ~nodes.outside[producer]]], axis=1)
-    parts = SegmentParts(nodes.on[start], ~nodes.outside[start], stage[start], _sums(fine, nodes.work))
-    return merged(crossing, parts)[fine]
+    parts = SegmentParts(nodes.on[start], ~nodes.outside[start], stage[start], _label_sums(fine, nodes.work))
+    return merge_segments(crossing, parts)[fine]
 
 
-def _makespan(nodes: PlacedNodes, label: Int32) -> float:
+def _flops_makespan(nodes: PlacedNodes, label: Int32) -> float:
     """Return the FLOPs until all segments have run, those first that the longest chain waits for.
 
     label: int32 [k], the segment of each node. Every segment takes SEGMENT_FLOPS beside its work.
@@ -226,22 +230,22 @@ def _makespan(nodes: PlacedNodes, label: Int32) -> float:
         if a != b:
             after[a].add(b)
     start = np.unique(label, return_index=True)[1]
-    work = np.where(nodes.outside[start], 0.0, _sums(label, nodes.work) + SEGMENT_FLOPS).tolist()
+    work = np.where(nodes.outside[start], 0.0, _label_sums(label, nodes.work) + SEGMENT_FLOPS).tolist()
     device = nodes.on[start].tolist()
     ready, busy = [0.0] * len(after), dict.fromkeys(device, 0.0)
-    for s in _order(after, _priorities(after, work)):
+    for s in _segment_order(after, _segment_priorities(after, work)):
         busy[device[s]] = end = max(ready[s], busy[device[s]]) + work[s]
         for t in after[s]:
             ready[t] = max(ready[t], end)
     return max(busy.values())
 
 
-def _sums(label: Int32, values: Float64) -> Float64:
+def _label_sums(label: Int32, values: Float64) -> Float64:
     """Return float64 [k], the sum of the values of each label."""
     return np.bincount(label, weights=values).astype(np.float64)
 
 
-def _levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
+def _device_levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
     """Return int32 [k]: along every path the level rises where the device changes, and behind what sends to others."""
     ptr, producers = adjacency(small, reverse=True)
     level = np.zeros(small.n, np.int32)
@@ -252,7 +256,7 @@ def _levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
     return level
 
 
-def _marks(level: Int32, sends: Bool) -> dict[int, Set]:
+def _sender_marks(level: Int32, sends: Bool) -> dict[int, Set]:
     """Return the set of each node that sends, alone; those of one level have a bit each."""
     count: Counter[int] = Counter()
     marks: dict[int, Set] = {}
@@ -263,7 +267,7 @@ def _marks(level: Int32, sends: Bool) -> dict[int, Set]:
     return marks
 
 
-def _needed(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
+def _needed_sets(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
     """Return what each node is needed for: of all behind it that send to other devices those of the lowest level.
 
     marks: of nodes that send, the set of this one alone. Along an edge the level does not fall, and where it stays, the
@@ -273,25 +277,25 @@ def _needed(small: Graph, marks: Mapping[int, Set]) -> list[Set]:
     needed = [NEEDED_BY_NOBODY] * small.n
     for i in reversed(topological_order(small).tolist()):
         behind = [needed[j] for j in consumers[ptr[i] : ptr[i + 1]].tolist()]
-        needed[i] = _united([marks.get(i, NEEDED_BY_NOBODY), *behind], min)
+        needed[i] = _unite_sets([marks.get(i, NEEDED_BY_NOBODY), *behind], min)
     return needed
 
 
-def _awaited(small: Graph, on: Int32, marks: Mapping[int, Set]) -> list[Set]:
+def _awaited_sets(small: Graph, on: Int32, marks: Mapping[int, Set]) -> list[Set]:
     """Return what each node waits for: of all before it that other devices send those of the highest level.
 
-    marks: see `_needed`. Along an edge the level does not fall, and where it stays, the set does not shrink.
+    marks: see `_needed_sets`. Along an edge the level does not fall, and where it stays, the set does not shrink.
     """
     ptr, producers = adjacency(small, reverse=True)
     awaited = [WAITS_FOR_NOBODY] * small.n
     for i in topological_order(small).tolist():
         before = producers[ptr[i] : ptr[i + 1]].tolist()
         arrive = [marks[j] for j in before if on[j] != on[i] and j in marks]
-        awaited[i] = _united([WAITS_FOR_NOBODY, *arrive, *(awaited[j] for j in before)], max)
+        awaited[i] = _unite_sets([WAITS_FOR_NOBODY, *arrive, *(awaited[j] for j in before)], max)
     return awaited
 
 
-def _united(sets: Sequence[Set], extreme: Callable[[Iterable[float]], float]) -> Set:
+def _unite_sets(sets: Sequence[Set], extreme: Callable[[Iterable[float]], float]) -> Set:
     """Return the union of the sets whose level is the lowest or the highest of all."""
     chosen = extreme(level for level, _ in sets)
     members = 0
@@ -300,7 +304,7 @@ def _united(sets: Sequence[Set], extreme: Callable[[Iterable[float]], float]) ->
     return chosen, members
 
 
-def _parts(stage: Int32, work: Float64, keys: Iterable[tuple[Set, Set]]) -> Int32:
+def _stage_parts(stage: Int32, work: Float64, keys: Iterable[tuple[Set, Set]]) -> Int32:
     """Return int32 [k], equal for nodes of one stage that have the same key, and for all of a stage of little work.
 
     stage: int32 [k]. work: float64 [stages], FLOPs. keys: of each node, what it is needed for and waits for.
@@ -311,7 +315,7 @@ def _parts(stage: Int32, work: Float64, keys: Iterable[tuple[Set, Set]]) -> Int3
     return np.array([number.setdefault(key, len(number)) for key in parts], np.int32)
 
 
-def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) -> tuple[SegmentSpec, ...]:
+def _ordered_segments(graph: Graph, label: Int32, device: Int32, placement: Placement) -> tuple[SegmentSpec, ...]:
     """Return the segments of int32 [n] labels, -1 for none, producers first and among ready ones by priority."""
     labels, segment = np.unique(label, return_inverse=True)
     segment = segment - int(labels[0] < 0)
@@ -323,7 +327,7 @@ def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) ->
     for a, b in ends[:, (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])].T.tolist():
         after[a].add(b)
     members = [np.flatnonzero(segment == s) for s in range(k)]
-    priority = _priorities(after, [float(graph.flops[m].sum()) + m.size for m in members])
+    priority = _segment_priorities(after, [float(graph.flops[m].sum()) + m.size for m in members])
     if placement.priority is not None:
         priority = np.array([placement.priority[m].min() for m in members])
     return tuple(
@@ -332,19 +336,19 @@ def _ordered(graph: Graph, label: Int32, device: Int32, placement: Placement) ->
             placement.devices[device[members[s][0]]],
             float(priority[s]),
         )
-        for s in _order(after, priority)
+        for s in _segment_order(after, priority)
     )
 
 
-def _priorities(after: Sequence[set[int]], work: Sequence[float]) -> Float64:
+def _segment_priorities(after: Sequence[set[int]], work: Sequence[float]) -> Float64:
     """Return float64 [k], minus the most work on a path from the start of each segment to an end."""
     longest = [0.0] * len(after)
-    for s in reversed(_order(after, np.zeros(len(after)))):
+    for s in reversed(_segment_order(after, np.zeros(len(after)))):
         longest[s] = work[s] + max((longest[t] for t in after[s]), default=0.0)
     return -np.array(longest)
 
 
-def _order(after: Sequence[set[int]], priority: Float64) -> list[int]:
+def _segment_order(after: Sequence[set[int]], priority: Float64) -> list[int]:
     """Return the segments, producers before consumers and among ready ones the smaller priority first."""
     waiting = [0] * len(after)
     for t in (t for consumers in after for t in consumers):

@@ -20,7 +20,7 @@ from pipeline.core.placement import Placement
 from pipeline.shared.payload import whole_ir
 from pipeline.system.private import copy_whole, make_alike, write_whole
 from pipeline.system.process import cpu_count
-from runtime.executor.building import SegmentedModel, cut
+from runtime.executor.building import SegmentedModel, cut_model
 from runtime.executor.placed.compiling import SegmentCompiler
 from runtime.executor.placed.manifest import (
     MANIFEST,
@@ -31,7 +31,7 @@ from runtime.executor.placed.manifest import (
     SplitManifest,
 )
 from runtime.executor.placed.model import PlacedModel
-from runtime.executor.segments import Segmentation, segmentation
+from runtime.executor.segments import Segmentation, segment_graph
 from runtime.machines.devices import LIBRARIES, THREADS
 
 PROGRAM = "placed"  # the folder of what runs the segments, beside them
@@ -49,10 +49,10 @@ class HowToRun:
 
 def device_entries(devices: Sequence[DeviceSpec]) -> dict[str, DeviceEntry]:
     """Return what the manifest says of devices: all that decides how they run, threads and pinning among it."""
-    return {d.name: _device(d) for d in devices}
+    return {d.name: _device_entry(d) for d in devices}
 
 
-def _device(device: DeviceSpec) -> DeviceEntry:
+def _device_entry(device: DeviceSpec) -> DeviceEntry:
     base = device.plugin.partition(".")[0]
     stated = {**CPU_PROPERTIES, THREADS: str(cpu_count())} if base == "CPU" else {}
     library = LIBRARIES[base] if device.is_alias else ""
@@ -90,15 +90,15 @@ def split_model(
         UsageError: the placement parts what must run in one sub-model.
         StoreError: the folder cannot be written.
     """
-    segments = segmentation(graph, placement)
-    pieces = cut(model, segments.segments)
+    segments = segment_graph(graph, placement)
+    pieces = cut_model(model, segments.segments)
     try:
         make_alike(out)
         for old in [out / MANIFEST, *out.glob("segment*.xml"), *out.glob("segment*.bin")]:
             old.unlink(missing_ok=True)
-        digests = [_save(piece.model, out / f"segment{s}.xml") for s, piece in enumerate(pieces.segments)]
+        digests = [_save_segment(piece.model, out / f"segment{s}.xml") for s, piece in enumerate(pieces.segments)]
         manifest = manifest_of(segments, pieces, device_entries(devices), digests, graph.source, how)
-        _ship(out / PROGRAM)
+        _copy_executor(out / PROGRAM)
         write_whole(out / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     except OSError as error:
         raise StoreError(f"{out} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
@@ -153,29 +153,29 @@ def placed_in_memory(
     Raises:
         SegmentError: a device refuses its segment.
     """
-    pieces = cut(model, segments.segments)
+    pieces = cut_model(model, segments.segments)
     rows = zip(segments.segments, pieces.segments, strict=True)
-    digests = [_digest([spec.operations, piece.inputs, piece.outputs]) for spec, piece in rows]
+    digests = [_text_digest([spec.operations, piece.inputs, piece.outputs]) for spec, piece in rows]
     manifest = manifest_of(segments, pieces, device_entries(devices), digests, "", how)
-    return PlacedModel(manifest, [partial(_itself, piece.model) for piece in pieces.segments], compiler)
+    return PlacedModel(manifest, [partial(_whole_model, piece.model) for piece in pieces.segments], compiler)
 
 
-def _itself(model: ov.Model) -> ov.Model:
+def _whole_model(model: ov.Model) -> ov.Model:
     return model
 
 
-def _digest(value: Any) -> str:
+def _text_digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def _save(model: ov.Model, xml: Path) -> str:
+def _save_segment(model: ov.Model, xml: Path) -> str:
     """Write a segment's IR; return the sha256 of both its files."""
     with whole_ir(xml) as written:
         ov.save_model(model, written, compress_to_fp16=False)
         return hashlib.sha256(written.read_bytes() + written.with_suffix(".bin").read_bytes()).hexdigest()
 
 
-def _ship(folder: Path) -> None:
+def _copy_executor(folder: Path) -> None:
     """Copy the program that runs segments, which needs openvino and numpy alone."""
     make_alike(folder)
     source = files("runtime.executor.placed")

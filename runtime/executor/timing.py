@@ -49,13 +49,13 @@ def timed_inferences(folder: Path, model: Path, *, seed: int, dynamic_size: int,
         runner = runner_of(loaded.runner_name, loaded.wiring, 1)
         try:
             request = PlacedRequest(loaded.wiring, runner)
-            timed = [_timed(request, inputs) for _ in range(WARM_UP + count)]
+            timed = [_time_inference(request, inputs) for _ in range(WARM_UP + count)]
         finally:
             runner.close()
     return timed[WARM_UP:]
 
 
-def _timed(request: PlacedRequest, inputs: Sequence[object]) -> TimedInference:
+def _time_inference(request: PlacedRequest, inputs: Sequence[object]) -> TimedInference:
     begun_s = time.perf_counter()
     request.execute(inputs)
     taken_s = time.perf_counter() - begun_s

@@ -18,21 +18,23 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec
-from pipeline.core.errors import NAMED, UsageError, listed
+from pipeline.core.errors import NAMED, UsageError, list_some
 from pipeline.shared.validation import Faults
 
 LONG = {"device", "seconds"}  # columns beside the operation where each row tells of one device
 REMEDY = "Use the names of this very graph and of the topology; --write-costs writes a file to begin with."
 
 
-def _cell(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     """Return what stands in a cell as a number if it is one, inf where it is empty."""
     with contextlib.suppress(ValueError):
         return math.inf if value in (None, "") else float(value) if isinstance(value, str) else value
     return value
 
 
-Cell = Annotated[float, Field(ge=0, strict=True), BeforeValidator(_cell, json_schema_input_type=float | str | None)]
+Cell = Annotated[
+    float, Field(ge=0, strict=True), BeforeValidator(_cell_value, json_schema_input_type=float | str | None)
+]
 Costs = dict[str, dict[str, Cell]]  # operation -> device -> seconds
 
 
@@ -48,17 +50,19 @@ def read_costs(path: Path, names: Sequence[str], devices: Sequence[DeviceSpec]) 
         UsageError: the file cannot be read, names what is not there, leaves operations out or has them twice, or has
             wrong figures.
     """
-    text, faults = _content(path), Faults(str(path), UsageError, REMEDY)
+    text, faults = _file_content(path), Faults(str(path), UsageError, REMEDY)
     table = faults.checked(Costs, _json_table(text, path) if path.suffix == ".json" else _csv_table(text, path, faults))
     known = sorted({key for d in devices for key in (d.name, d.kind)} | {"*"})
     columns = list(dict.fromkeys(device for row in table.values() for device in row))
     there = set(names)
     unknown = list(islice((operation for operation in table if operation not in there), NAMED + 1))
-    _note(faults, "operations the graph does not have", [_with_nearest(o, names) for o in unknown])
-    _note(faults, "devices the topology does not have", [_with_nearest(d, known) for d in columns if d not in known])
+    _note_fault(faults, "operations the graph does not have", [_with_nearest(o, names) for o in unknown])
+    _note_fault(
+        faults, "devices the topology does not have", [_with_nearest(d, known) for d in columns if d not in known]
+    )
     if not faults.faults:
         missing = (f"{name} on {d}" for d in columns for name in names if d not in table.get(name, {}))
-        _note(faults, "no times for", list(islice(missing, NAMED + 1)))
+        _note_fault(faults, "no times for", list(islice(missing, NAMED + 1)))
     faults.end()
     if not columns:
         raise UsageError(f"{path} holds no times.", f"Give columns for {', '.join(d.name for d in devices)}.")
@@ -81,7 +85,7 @@ def write_costs(path: Path, costs: CostTable) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Choose another path.") from error
 
 
-def _content(path: Path) -> str:
+def _file_content(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")  # spreadsheets put a mark first
     except OSError as error:
@@ -113,7 +117,7 @@ def _csv_table(text: str, path: Path, faults: Faults) -> dict[str, dict[str, str
             if device in table.setdefault(operation, {}):
                 twice.append(f"{operation} on {device}")
             table[operation][device] = cell
-    _note(faults, "given twice", twice)
+    _note_fault(faults, "given twice", twice)
     return table
 
 
@@ -129,6 +133,6 @@ def _with_nearest(name: str, known: Sequence[str]) -> str:
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
-def _note(faults: Faults, what: str, columns: Sequence[str]) -> None:
+def _note_fault(faults: Faults, what: str, columns: Sequence[str]) -> None:
     if columns:
-        faults.add(f"{what}: {listed(columns)}")
+        faults.add(f"{what}: {list_some(columns)}")

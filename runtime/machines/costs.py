@@ -35,7 +35,7 @@ def cost_table(workload: Workload, machine: Machine, given: Times | None = None)
             known = _times_of(workload.times, device)
         origin.append("modelled" if known is None else "given")
         if known is None and id(chip) not in modelled:
-            modelled[id(chip)] = _modelled(workload, device, chip)
+            modelled[id(chip)] = _modelled_seconds(workload, device, chip)
         known = modelled[id(chip)] if known is None else known
         columns.append(known)
     op_s = np.stack(columns, axis=1)
@@ -46,7 +46,7 @@ def _times_of(times: Times, device: DeviceSpec) -> Float64 | None:
     return next((times[key] for key in (device.name, device.kind, "*") if key in times), None)
 
 
-def _modelled(workload: Workload, device: DeviceSpec, chip: Chip | None) -> Float64:
+def _modelled_seconds(workload: Workload, device: DeviceSpec, chip: Chip | None) -> Float64:
     if chip is None:
         raise UsageError(
             f"The operation times on the device {device.name} are unknown.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.system.processors import ROOT, from_ranges, ranges, usable_processors
+from pipeline.system.processors import ROOT, format_ranges, from_ranges, usable_processors
 
 # Source: the kernel's events of hybrid processors, one such device per type of core (perf-intel-hybrid).
 TYPES: Mapping[str, str] = {"cpu_core": "P", "cpu_atom": "E"}
@@ -55,7 +55,7 @@ class CpuTopology:
         ids = [i for core in self.cores for i in core.ids]
         nodes = Counter(core.node for core in self.cores)
         return {
-            "processors": ranges(ids),
+            "processors": format_ranges(ids),
             "cores": len(self.cores),
             "hyper_threading": len(ids) > len(self.cores),
             "types": self.types,
@@ -68,15 +68,15 @@ class CpuTopology:
         types = ", ".join(f"{count} {name}" for name, count in self.types.items())
         ids, nodes = sum(len(core.ids) for core in self.cores), {core.node for core in self.cores}
         parts = [
-            _count(len(self.cores), "core") + (f" ({types})" if types else ""),
-            _count(ids, "processor"),
-            _count(len(self.sockets), "socket"),
-            _count(len(nodes), "NUMA node"),
+            _count_of(len(self.cores), "core") + (f" ({types})" if types else ""),
+            _count_of(ids, "processor"),
+            _count_of(len(self.sockets), "socket"),
+            _count_of(len(nodes), "NUMA node"),
         ]
         return ", ".join(parts)
 
 
-def _count(number: int, thing: str) -> str:
+def _count_of(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
@@ -88,24 +88,24 @@ def cpu_topology(root: Path = ROOT, *, allowed: Collection[int] | None = None) -
     """
     ids = sorted(usable_processors().ids if allowed is None else allowed)
     devices = root / "sys/devices"
-    types = {i: name for folder, name in TYPES.items() for i in _ids(devices / folder / "cpus")}
-    node = {i: int(p.name[4:]) for p in devices.glob("system/node/node[0-9]*") for i in _ids(p / "cpulist")}
+    types = {i: name for folder, name in TYPES.items() for i in _read_ids(devices / folder / "cpus")}
+    node = {i: int(p.name[4:]) for p in devices.glob("system/node/node[0-9]*") for i in _read_ids(p / "cpulist")}
     cores: list[Core] = []
     seen: set[int] = set()
     for i in ids:
         if i in seen:
             continue
         at = devices / f"system/cpu/cpu{i}/topology"
-        siblings = tuple(j for j in sorted(_ids(at / "thread_siblings_list") | {i}) if j in ids)
+        siblings = tuple(j for j in sorted(_read_ids(at / "thread_siblings_list") | {i}) if j in ids)
         seen.update(siblings)
-        cores.append(Core(siblings, types.get(i, ""), node.get(i, 0), _number(at / "physical_package_id")))
+        cores.append(Core(siblings, types.get(i, ""), node.get(i, 0), _read_number(at / "physical_package_id")))
     return CpuTopology(tuple(cores))
 
 
-def _ids(path: Path) -> frozenset[int]:
+def _read_ids(path: Path) -> frozenset[int]:
     return from_ranges(path.read_text(encoding="ascii")) if path.is_file() else frozenset()
 
 
-def _number(path: Path) -> int:
+def _read_number(path: Path) -> int:
     """Return a number of /sys, 0 where it is absent or not known (-1)."""
     return max(0, int(path.read_text(encoding="ascii"))) if path.is_file() else 0

@@ -17,7 +17,7 @@ import psutil
 
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import cpu_count
 from pipeline.system.processors import usable_processors
 from runtime.machines.cpu_topology import CpuTopology, cpu_topology
@@ -64,19 +64,19 @@ class Plugin:
     default_hint: str = ""
 
 
-def discover() -> dict[str, Plugin]:
+def discover_plugins() -> dict[str, Plugin]:
     """Return the devices OpenVINO finds on this machine, by name; one that cannot tell its properties is left out."""
     core = ov.Core()
     plugins: dict[str, Plugin] = {}
     for name in core.available_devices:
         try:
-            plugins[name] = _describe(core, name)
+            plugins[name] = _describe_plugin(core, name)
         except RuntimeError as error:  # what the bindings raise of a driver that is broken
             log.warning("%s is left out: it cannot tell its properties (%s)", name, " ".join(str(error).split()))
     return plugins
 
 
-def _describe(core: ov.Core, name: str) -> Plugin:
+def _describe_plugin(core: ov.Core, name: str) -> Plugin:
     supported: dict[str, str] = dict(core.get_property(name, "SUPPORTED_PROPERTIES"))
 
     def read(key: str, default: Any) -> Any:
@@ -169,7 +169,7 @@ def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[
         if text.endswith(".toml"):
             specs += [make_spec(n, p, properties, plugins) for n, p, properties in _read_toml(Path(text))]
         else:
-            specs += [_parse_item(item, plugins) for item in _split(text)]
+            specs += [_parse_item(item, plugins) for item in _split_items(text)]
     if not specs:
         raise UsageError("The list of devices is empty.", "Remove --devices to use all devices of this machine.")
     names = [s.name for s in specs]
@@ -186,7 +186,7 @@ def parse_devices(texts: Sequence[str], plugins: Mapping[str, Plugin]) -> tuple[
     return tuple(specs)
 
 
-def _split(text: str) -> list[str]:
+def _split_items(text: str) -> list[str]:
     """Return the items between commas that stand outside braces."""
     return [item.strip() for item in re.split(r",(?![^{]*\})", text) if item.strip()]
 
@@ -225,12 +225,12 @@ def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
         fits = isinstance(entry, dict) and "plugin" in entry and not set(entry) - {"plugin", "properties"}
         if not fits or not isinstance(entry.get("properties", {}), dict):
             raise UsageError(f"Device {name!r} in {path} needs `plugin` and may have `properties`.", "Correct it.")
-        properties = {key: _property(value) for key, value in entry.get("properties", {}).items()}
+        properties = {key: _property_text(value) for key, value in entry.get("properties", {}).items()}
         entries.append((name, str(entry["plugin"]), properties))
     return entries
 
 
-def _property(value: Any) -> str:
+def _property_text(value: Any) -> str:
     """Return a TOML value as OpenVINO writes it, YES and NO for booleans."""
     return ("NO", "YES")[value] if isinstance(value, bool) else str(value)
 
@@ -284,7 +284,7 @@ def _known_as(plugin: str, plugins: Mapping[str, Plugin]) -> str:
     raise DeviceError(f"Unknown device {plugin}.", f"This machine has {', '.join(plugins) or 'none'}.")
 
 
-def registered(name: str, plugin: str, openvino_name: str, properties: Mapping[str, str]) -> DeviceSpec:
+def registered_device(name: str, plugin: str, openvino_name: str, properties: Mapping[str, str]) -> DeviceSpec:
     """Return a device as a file of a run says it was registered."""
     return DeviceSpec(name, plugin, openvino_name, properties, KINDS.get(plugin.partition(".")[0], "other"))
 
@@ -300,10 +300,10 @@ def _device_fingerprint(spec: DeviceSpec, plugin: Plugin) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def hardware(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
+def hardware_facts(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
     """Return what identifies this machine to a measurement: processors, memory, system, runtime, devices.
 
-    plugins: what `discover` has found; None to look now.
+    plugins: what `discover_plugins` has found; None to look now.
     """
     usable = usable_processors()
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -318,12 +318,14 @@ def hardware(plugins: Mapping[str, Plugin] | None = None) -> dict[str, Any]:
         "governor": governor.read_text(encoding="ascii").strip() if governor.exists() else "unknown",
         "container": Path("/.dockerenv").exists(),
         "openvino": ov.get_version(),
-        "devices": {p.name: {"full_name": p.full_name, "driver": p.driver} for p in (plugins or discover()).values()},
+        "devices": {
+            p.name: {"full_name": p.full_name, "driver": p.driver} for p in (plugins or discover_plugins()).values()
+        },
     }
 
 
-def fingerprint(facts: Mapping[str, Any]) -> str:
-    """Return a short digest of `hardware()`; records of different digests are not comparable."""
+def hardware_fingerprint(facts: Mapping[str, Any]) -> str:
+    """Return a short digest of `hardware_facts()`; records of different digests are not comparable."""
     text = "\n".join(f"{key}={facts[key]}" for key in sorted(facts))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -358,7 +360,7 @@ def check_properties(devices: Sequence[DeviceSpec]) -> None:
         except RuntimeError as error:
             given = ",".join(f"{key}={value}" for key, value in device.properties.items())
             raise UsageError(
-                f"{device.name} does not accept {given}: {in_words(str(error))}.",
+                f"{device.name} does not accept {given}: {refusal_in_words(str(error))}.",
                 "Correct the value after --devices; `placewright devices --json` lists what can be set.",
             ) from error
 

@@ -32,6 +32,6 @@ class Machine:
         return Machine(replace(self.topology, devices=devices), self.chips)
 
 
-def simulated(name: str, kind: str, memory_bytes: int = 0) -> DeviceSpec:
+def simulated_device(name: str, kind: str, memory_bytes: int = 0) -> DeviceSpec:
     """Return a device that OpenVINO never sees."""
     return DeviceSpec(name, kind.upper(), kind.upper(), kind=kind, memory_bytes=memory_bytes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.devices import DeviceSpec, Topology
 from pipeline.core.errors import UnknownNameError, UsageError
-from runtime.machines.machine import Machine, simulated
+from runtime.machines.machine import Machine, simulated_device
 from runtime.machines.roofline import CHIPS
 from runtime.machines.topology_file import read_topology
 
@@ -23,8 +23,8 @@ HOST_BYTES = 64 * 2**30
 SPREAD = 4.0  # unequal devices differ from the usual one by at most this factor
 
 
-def machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
-    """Return the machine of a TOML file or of a preset; the two figures change presets only, see `preset`.
+def machine_of(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
+    """Return the machine of a TOML file or of a preset; the two figures change presets only, see `preset_machine`.
 
     Raises:
         UsageError: there is no such file or preset, or something in the file is wrong.
@@ -32,10 +32,10 @@ def machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) 
     """
     if text.endswith(".toml") or Path(text).is_file():
         return read_topology(Path(text))
-    return preset(text, link_bytes_per_s=link_bytes_per_s, memory_bytes=memory_bytes)
+    return preset_machine(text, link_bytes_per_s=link_bytes_per_s, memory_bytes=memory_bytes)
 
 
-def preset(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
+def preset_machine(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -> Machine:
     """Return the machine that "NAME" or "NAME:SIZE" stands for; see PRESETS.
 
     link_bytes_per_s: in place of the preset's own bandwidth, of its fastest links where they differ; 0 keeps it.
@@ -48,14 +48,14 @@ def preset(text: str, *, link_bytes_per_s: float = 0.0, memory_bytes: int = 0) -
     if name not in PRESETS:
         raise UnknownNameError("topology file or preset", text, (form for form, _ in PRESETS.values()))
     form, build = PRESETS[name]
-    built = build(_sizes(text, size, form), link_bytes_per_s)
+    built = build(_preset_sizes(text, size, form), link_bytes_per_s)
     if memory_bytes == 0:
         return built
     devices = tuple(replace(d, memory_bytes=0 if d.kind == "cpu" else memory_bytes) for d in built.topology.devices)
     return Machine(replace(built.topology, devices=devices), built.chips)
 
 
-def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:
+def _preset_sizes(text: str, size: str, form: str) -> tuple[int, ...]:
     """Return the numbers of a preset's size, as many as in its form."""
     wanted = form.partition(":")[2]
     words = size.split("x") if size else []
@@ -70,25 +70,25 @@ def _sizes(text: str, size: str, form: str) -> tuple[int, ...]:
     return sizes
 
 
-def _gpus(count: int) -> tuple[DeviceSpec, ...]:
-    return tuple(simulated(f"gpu{i}", "gpu", GPU_BYTES) for i in range(count))
+def _gpu_devices(count: int) -> tuple[DeviceSpec, ...]:
+    return tuple(simulated_device(f"gpu{i}", "gpu", GPU_BYTES) for i in range(count))
 
 
-def _equal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _equal_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
-    topology = Topology.uniform(_gpus(count), bytes_per_s=link_bytes_per_s or 7.6e9, latency_s=0.0)
+    topology = Topology.uniform(_gpu_devices(count), bytes_per_s=link_bytes_per_s or 7.6e9, latency_s=0.0)
     return Machine(topology, (CHIPS["p100"],) * count)
 
 
-def _p100(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _p100_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     """Return P100s that talk over PCIe."""
     (count,) = sizes
-    topology = Topology.uniform(_gpus(count), bytes_per_s=link_bytes_per_s or 8e9, latency_s=50e-6)
+    topology = Topology.uniform(_gpu_devices(count), bytes_per_s=link_bytes_per_s or 8e9, latency_s=50e-6)
     return Machine(topology, (CHIPS["p100"],) * count)
 
 
-def _p100x8(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
-    return _p100((8,), link_bytes_per_s)
+def _p100x8_machine(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    return _p100_machine((8,), link_bytes_per_s)
 
 
 def _two_level(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
@@ -97,31 +97,33 @@ def _two_level(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     inside = host[:, None] == host
     fast = link_bytes_per_s or 80e9
     bytes_per_s, latency_s = np.where(inside, fast, fast / 10), np.where(inside, 5e-6, 50e-6)
-    return Machine(_topology(_gpus(hosts * each), bytes_per_s, latency_s), (CHIPS["p100"],) * (hosts * each))
+    return Machine(
+        _uniform_topology(_gpu_devices(hosts * each), bytes_per_s, latency_s), (CHIPS["p100"],) * (hosts * each)
+    )
 
 
-def _ring(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _ring_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
     apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
     hops = np.maximum(np.minimum(apart, count - apart), 1)  # every host on the way stores and forwards
     bytes_per_s, latency_s = (link_bytes_per_s or 7.6e9) / hops, 5e-6 * hops
-    return Machine(_topology(_gpus(count), bytes_per_s, latency_s), (CHIPS["p100"],) * count)
+    return Machine(_uniform_topology(_gpu_devices(count), bytes_per_s, latency_s), (CHIPS["p100"],) * count)
 
 
-def _desktop(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
-    devices = (simulated("cpu", "cpu", 32 * 2**30), simulated("gpu", "gpu", 12 * 2**30))
+def _desktop_machine(_: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+    devices = (simulated_device("cpu", "cpu", 32 * 2**30), simulated_device("gpu", "gpu", 12 * 2**30))
     topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 12e9, latency_s=20e-6)
     return Machine(topology, (CHIPS["desktop-cpu"], CHIPS["desktop-gpu"]))
 
 
-def _sockets(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _sockets_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
-    devices = tuple(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(count))
+    devices = tuple(simulated_device(f"cpu{i}", "cpu", HOST_BYTES) for i in range(count))
     topology = Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 30e9, latency_s=1e-6)
     return Machine(topology, (CHIPS["socket"],) * count)
 
 
-def _unequal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _unequal_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     (count,) = sizes
     rng = np.random.default_rng(count)
     speed = SPREAD ** rng.uniform(-1, 1, count)
@@ -129,19 +131,19 @@ def _unequal(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     bytes_per_s = (link_bytes_per_s or 7.6e9) * link * link.T
     latency_s = np.full((count, count), 20e-6)
     chips = tuple(CHIPS["p100"].scaled(float(factor)) for factor in speed)
-    return Machine(_topology(_gpus(count), bytes_per_s, latency_s), chips)
+    return Machine(_uniform_topology(_gpu_devices(count), bytes_per_s, latency_s), chips)
 
 
-def _accelerators(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
+def _accelerators_machine(sizes: tuple[int, ...], link_bytes_per_s: float) -> Machine:
     """Return what Tarnawski et al. place on: equal accelerators and CPU cores, which all share the host's memory."""
     count, cores = sizes
-    accelerators = tuple(simulated(f"acc{i}", "npu", GPU_BYTES) for i in range(count))
-    devices = (*accelerators, *(simulated(f"cpu{i}", "cpu", HOST_BYTES) for i in range(cores)))
+    accelerators = tuple(simulated_device(f"acc{i}", "npu", GPU_BYTES) for i in range(count))
+    devices = (*accelerators, *(simulated_device(f"cpu{i}", "cpu", HOST_BYTES) for i in range(cores)))
     chips = (*((CHIPS["p100"],) * count), *((CHIPS["socket"],) * cores))
     return Machine(Topology.uniform(devices, bytes_per_s=link_bytes_per_s or 2.0**31, latency_s=0.0), chips)
 
 
-def _topology(
+def _uniform_topology(
     devices: tuple[DeviceSpec, ...],
     bytes_per_s: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     latency_s: np.ndarray[tuple[int, int], np.dtype[np.float64]],
@@ -153,14 +155,14 @@ def _topology(
 # Name -> an example of how it is written, and what builds it from its sizes and a bandwidth.
 PRESETS: Mapping[str, tuple[str, Callable[[tuple[int, ...], float], Machine]]] = MappingProxyType(
     {
-        "equal": ("equal:4", _equal),
-        "p100x8": ("p100x8", _p100x8),
-        "p100": ("p100:4", _p100),
+        "equal": ("equal:4", _equal_machine),
+        "p100x8": ("p100x8", _p100x8_machine),
+        "p100": ("p100:4", _p100_machine),
         "two-level": ("two-level:2x4", _two_level),
-        "ring": ("ring:4", _ring),
-        "cpu+gpu": ("cpu+gpu", _desktop),
-        "sockets": ("sockets:2", _sockets),
-        "unequal": ("unequal:20", _unequal),
-        OFFICIAL: (f"{OFFICIAL}:6x1", _accelerators),
+        "ring": ("ring:4", _ring_machine),
+        "cpu+gpu": ("cpu+gpu", _desktop_machine),
+        "sockets": ("sockets:2", _sockets_machine),
+        "unequal": ("unequal:20", _unequal_machine),
+        OFFICIAL: (f"{OFFICIAL}:6x1", _accelerators_machine),
     }
 )

@@ -17,9 +17,9 @@ from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import DeviceSpec, Topology
-from pipeline.core.errors import DeviceError, UsageError, listed
-from pipeline.shared.validation import Faults, Finite, Name, repeated, table
-from runtime.machines.machine import Kind, Machine, simulated
+from pipeline.core.errors import DeviceError, UsageError, list_some
+from pipeline.shared.validation import Faults, Finite, Name, repeated_values, strict_table
+from runtime.machines.machine import Kind, Machine, simulated_device
 from runtime.machines.roofline import CHIPS, EFFICIENCY, Chip
 
 UNITS: Mapping[str, float] = MappingProxyType(
@@ -29,21 +29,21 @@ AMOUNT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([A-Za-z]*)(?:/s)?\s*")
 DEFAULT_CHIPS: Mapping[str, str] = MappingProxyType({"cpu": "desktop-cpu", "gpu": "desktop-gpu"})
 
 
-def _amount(value: Any) -> Any:
+def _byte_amount(value: Any) -> Any:
     """Return the bytes that a text such as "16GiB" or "12GB/s" stands for; any other value as it is."""
     match = AMOUNT.fullmatch(value) if isinstance(value, str) else None
     return float(match[1]) * UNITS[match[2]] if match is not None and match[2] in UNITS else value
 
 
-IN_UNITS = BeforeValidator(_amount, json_schema_input_type=float | str)
+IN_UNITS = BeforeValidator(_byte_amount, json_schema_input_type=float | str)
 Bytes = Annotated[float, Field(ge=0), IN_UNITS]
 Rate = Annotated[float, Field(gt=0), IN_UNITS]
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Efficiency = TypedDict("Efficiency", dict.fromkeys(EFFICIENCY, Above0), total=False)  # type: ignore[misc]
-table()(Efficiency)
+strict_table()(Efficiency)
 
 
-@table()
+@strict_table()
 class DeviceTable(TypedDict, total=False):
     """A [[device]]: what it is called, what it holds, and the figures of its chip."""
 
@@ -58,7 +58,7 @@ class DeviceTable(TypedDict, total=False):
     efficiency: Efficiency
 
 
-@table()
+@strict_table()
 class LinksTable(TypedDict, total=False):
     """The [links] between all devices that no [[link]] joins."""
 
@@ -71,10 +71,10 @@ LinkTable = TypedDict(
     {"from": Required[Name], "to": Required[Name], "bytes_per_s": Rate, "latency_s": Finite, "both_ways": bool},
     total=False,
 )
-table()(LinkTable)
+strict_table()(LinkTable)
 
 
-@table()
+@strict_table()
 class TopologyDocument(TypedDict, total=False):
     """A machine as TOML; docs/search.md says what its keys mean."""
 
@@ -113,20 +113,22 @@ def topology_of(document: Mapping[str, Any], where: str) -> Machine:
         faults.end()
         raise DeviceError(f"{where} names no device.", 'Add a [[device]] with name = "gpu0" and kind = "gpu".')
     names = [entry["name"] for entry in tables]
-    for name in repeated(names):
+    for name in repeated_values(names):
         faults.add(f"two devices are called {name}")
-    chips = tuple(_chip(entry, faults) for entry in tables)
-    bytes_per_s, latency_s = _links(checked, names, faults)
+    chips = tuple(_chip_of(entry, faults) for entry in tables)
+    bytes_per_s, latency_s = _link_matrices(checked, names, faults)
     faults.end()
-    return Machine(Topology(tuple(map(_device, tables)), bytes_per_s, latency_s), chips)
+    return Machine(Topology(tuple(map(_device_of, tables)), bytes_per_s, latency_s), chips)
 
 
-def _device(entry: DeviceTable) -> DeviceSpec:
+def _device_of(entry: DeviceTable) -> DeviceSpec:
     memory_bytes = entry.get("memory_bytes", 0.0)
-    return simulated(entry["name"], entry.get("kind", "other"), 0 if math.isinf(memory_bytes) else int(memory_bytes))
+    return simulated_device(
+        entry["name"], entry.get("kind", "other"), 0 if math.isinf(memory_bytes) else int(memory_bytes)
+    )
 
 
-def _chip(entry: DeviceTable, faults: Faults) -> Chip | None:
+def _chip_of(entry: DeviceTable, faults: Faults) -> Chip | None:
     """Return a device's chip: a named one, or what its kind suggests, with the file's figures in place of its own."""
     base = CHIPS.get(entry.get("chip", DEFAULT_CHIPS.get(entry.get("kind", "other"), "none")))
     figures: dict[str, Any] = {k: v for k, v in entry.items() if k not in ("name", "kind", "memory_bytes", "chip")}
@@ -138,7 +140,7 @@ def _chip(entry: DeviceTable, faults: Faults) -> Chip | None:
     return replace(base, **figures | {"efficiency": {**base.efficiency, **figures.get("efficiency", {})}})
 
 
-def _links(checked: TopologyDocument, names: Sequence[str], faults: Faults) -> tuple[Float64, Float64]:
+def _link_matrices(checked: TopologyDocument, names: Sequence[str], faults: Faults) -> tuple[Float64, Float64]:
     """Return bytes per second and latency between every two devices, both float64 [p, p]."""
     usual, p = checked.get("links", {}), len(names)
     bytes_per_s = np.full((p, p), usual.get("bytes_per_s", math.nan))
@@ -160,7 +162,7 @@ def _links(checked: TopologyDocument, names: Sequence[str], faults: Faults) -> t
     missing = [f"{names[a]} -> {names[b]}" for a, b in np.argwhere(np.isnan(bytes_per_s)).tolist()]
     if missing:
         faults.add(
-            f"the bandwidth of {len(missing)} link(s) is missing: {listed(missing)} "
+            f"the bandwidth of {len(missing)} link(s) is missing: {list_some(missing)} "
             "(give them as [[link]], or bytes_per_s in [links])"
         )
     return bytes_per_s, latency_s

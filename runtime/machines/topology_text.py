@@ -10,7 +10,7 @@ from runtime.machines.machine import KINDS
 
 def topology_text(topology: Topology) -> str:
     """Return a topology as TOML: names, kinds and memory of the devices, and every link in each direction."""
-    parts = [_device(d) for d in topology.devices]
+    parts = [_device_text(d) for d in topology.devices]
     for i, source in enumerate(topology.names):
         for j, target in enumerate(topology.names):
             if i != j:
@@ -20,7 +20,7 @@ def topology_text(topology: Topology) -> str:
     return "\n".join(parts)
 
 
-def _device(device: DeviceSpec) -> str:
+def _device_text(device: DeviceSpec) -> str:
     kind = device.kind if device.kind in KINDS else "other"
     memory = f"memory_bytes = {device.memory_bytes}\n" if device.memory_bytes else ""
     return f"[[device]]\nname = {json.dumps(device.name)}\nkind = {json.dumps(kind)}\n{memory}"

@@ -41,7 +41,7 @@ class Replay:
         try:
             text = Path(self.path).read_text(encoding="utf-8")
             document = json.loads(text)
-            records = {_key(r["placement"]): _answer(r) for r in document["records"]}
+            records = {_placement_key(r["placement"]): _recorded_answer(r) for r in document["records"]}
             otherwise_s = document.get("otherwise_s")
             otherwise = None if otherwise_s is None else Measurement(np.array([otherwise_s], dtype=np.float64))
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -52,11 +52,11 @@ class Replay:
         return ReplayEvaluator(subject, records, otherwise, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _key(placement: Mapping[str, str]) -> str:
+def _placement_key(placement: Mapping[str, str]) -> str:
     return json.dumps(dict(placement), sort_keys=True)
 
 
-def _answer(record: Mapping[str, Any]) -> Measurement | MeasurementFailed:
+def _recorded_answer(record: Mapping[str, Any]) -> Measurement | MeasurementFailed:
     if record.get("failed"):
         kind, message = record["failed"]["kind"], record["failed"]["message"]
         if kind not in get_args(FailureKind):
@@ -81,7 +81,9 @@ class ReplayEvaluator:
 
     def _look_up(self, placement: Placement) -> Measurement | MeasurementFailed:
         self.evaluations += 1
-        recorded = self.records.get(_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names)))
+        recorded = self.records.get(
+            _placement_key(placement.lift(self.subject.grouping).to_json(self.subject.graph.names))
+        )
         if recorded is not None:
             return recorded
         if self.otherwise is not None:

@@ -68,10 +68,6 @@ def build_model(name: str, *, seed: int = 0) -> ov.Model:
         UnknownNameError: there is no such network.
     """
     if name not in TABLE:
-        from runtime.zoo import workloads
-
-        if name.partition("?")[0] in workloads.names():
-            raise UsageError(f"{name} is a graph, not a model.", f"Use it with `placewright search zoo:{name}`.")
         raise UnknownNameError("model", name, TABLE, "`placewright zoo list`")
     module, _, function = TABLE[name].partition(":")
     return getattr(importlib.import_module(module), function)(seed)

@@ -63,7 +63,7 @@ def test_a_package_that_shadows_one_of_ours_is_named_with_both_places(tmp_path: 
 
 def test_help_imports_no_stage_and_nothing_heavy() -> None:
     code = (
-        "import sys; from pipeline.cli.main import run; code = run(['--help']);"
+        "import sys; from pipeline.cli.main import run_command_line; code = run_command_line(['--help']);"
         "print(code, sorted({m.partition('.')[0] for m in sys.modules}), file=sys.stderr)"
     )
     found = python(code)

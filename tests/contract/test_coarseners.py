@@ -26,7 +26,7 @@ NEEDS = {"metis": "pymetis"}
 
 def _cases() -> list[Any]:
     cases = []
-    for name in registry.table("coarsen"):
+    for name in registry.implementation_table("coarsen"):
         needs = NEEDS.get(name)
         missing = needs is not None and importlib.util.find_spec(needs) is None
         marks = [pytest.mark.skip(reason=f"coarsen.{name} needs {needs}, which is not installed")] if missing else []
@@ -52,7 +52,7 @@ def with_kernel(graph: Graph) -> Graph:
 
 @every_coarsener
 def test_a_coarsener_keeps_its_promises(name: str, values: dict[str, Any]) -> None:
-    coarseners.check_coarsener(registry.build("coarsen", name, values))
+    coarseners.check_coarsener(registry.build_implementation("coarsen", name, values))
 
 
 @every_coarsener
@@ -61,7 +61,7 @@ def test_a_coarsener_keeps_its_promises(name: str, values: dict[str, Any]) -> No
 def test_grouping_covers_the_graph_and_keeps_its_promises(
     name: str, values: dict[str, Any], graph: Graph, seed: int
 ) -> None:
-    coarseners.check_grouping(registry.build("coarsen", name, values), graph, seed=seed)
+    coarseners.check_grouping(registry.build_implementation("coarsen", name, values), graph, seed=seed)
 
 
 @every_coarsener
@@ -70,4 +70,4 @@ def test_grouping_covers_the_graph_and_keeps_its_promises(
 def test_grouping_depends_on_neither_names_nor_units(
     name: str, values: dict[str, Any], graph: Graph, seed: int
 ) -> None:
-    coarseners.check_indifference(registry.build("coarsen", name, values), graph, seed=seed)
+    coarseners.check_indifference(registry.build_implementation("coarsen", name, values), graph, seed=seed)

@@ -18,18 +18,18 @@ from embed.pretrain import pretrain
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Embedder
-from pipeline.settings.registry import build, table
-from pipeline.shared.torch_tools import seeded
+from pipeline.settings.registry import build_implementation, implementation_table
+from pipeline.shared.torch_tools import torch_seeded
 from pipeline.testing import embedders
 from tests.strategies import graphs
 from tests.toys import toy_graph
 
-NAMES = sorted(table("embed"))
+NAMES = sorted(implementation_table("embed"))
 FEATURES = 7
 
 
 def embedder(name: str, **values: object) -> Embedder:
-    return build("embed", name, values)  # type: ignore[no-any-return]
+    return build_implementation("embed", name, values)  # type: ignore[no-any-return]
 
 
 def toy() -> tuple[Graph, np.ndarray]:
@@ -68,10 +68,10 @@ def test_renumbering_nodes_renumbers_the_rows(name: str, graph: Graph, data: st.
 @pytest.mark.slow
 def test_encoders_leave_no_temporary_files(tmp_path: Path):
     script = (
-        "from pipeline.settings.registry import build\n"
+        "from pipeline.settings.registry import build_implementation\n"
         "import torch\n"
         f"for name in {NAMES!r}:\n"
-        f"    encoder = build('embed', name).encoder({FEATURES}, seed=0)\n"
+        f"    encoder = build_implementation('embed', name).encoder({FEATURES}, seed=0)\n"
         f"    encoder(torch.ones(3, {FEATURES}), torch.tensor([[0, 1], [1, 2]]))\n"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -83,7 +83,7 @@ def test_encoders_leave_no_temporary_files(tmp_path: Path):
 def test_without_epochs_the_embedding_is_that_of_a_fresh_encoder(name: str):
     graph, features = toy()
     made = embedder(name, pretrain_epochs=0)
-    with seeded(0):
+    with torch_seeded(0):
         fresh = made.encoder(features.shape[1], seed=3)(torch.tensor(features), edges_of(graph))
     assert np.array_equal(made.embed(features, graph, seed=3).nodes, fresh.detach().numpy())
 

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Grouper
-from pipeline.settings.registry import build, table
+from pipeline.settings.registry import build_implementation, implementation_table
 from pipeline.testing import groupers
 from tests.strategies import graphs, grouped_graphs
 
-NAMES = sorted(table("group"))
+NAMES = sorted(implementation_table("group"))
 
 
 def grouper(name: str) -> Grouper:
-    return build("group", name)  # type: ignore[no-any-return]
+    return build_implementation("group", name)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,4 +40,4 @@ def test_a_cyclic_quotient_can_be_grouped(name: str, drawn: tuple[Graph, Groupin
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "identity"])
 def test_a_large_graph_has_fewer_groups_than_nodes(name: str):
-    assert groupers.draw(grouper(name), groupers.LARGE, greedy=True).grouping.k < groupers.LARGE.n
+    assert groupers.draw_sample(grouper(name), groupers.LARGE, greedy=True).grouping.k < groupers.LARGE.n

@@ -19,7 +19,7 @@ from pipeline.testing.measurers import check_measurer
 from tests.models import two_towers
 from tests.two_cpus import NAMES, subject_of, write
 
-NAMES_OF_ALL = sorted(registry.table("measure"))
+NAMES_OF_ALL = sorted(registry.implementation_table("measure"))
 OVERLAPPING = ("listsched", "pipelined", "latency")
 REAL = ("dataflow", "hetero")
 
@@ -39,7 +39,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 
 
 def build(name: str, values: dict[str, dict[str, Any]]) -> Any:
-    return registry.build("measure", name, values.get(name))
+    return registry.build_implementation("measure", name, values.get(name))
 
 
 def by_tower(subject: Subject, device: int) -> Placement:
@@ -70,7 +70,7 @@ def test_an_answer_says_where_a_placement_ran(name: str, subject: Subject, value
 def test_a_placement_that_a_device_refuses_is_an_answer(name: str, subject: Subject) -> None:
     a, b = subject.topology.devices
     broken = replace(b, properties={"NO_SUCH_PROPERTY": "1"})
-    evaluator = registry.build("measure", name, {"seconds": 0.01}).bind(
+    evaluator = registry.build_implementation("measure", name, {"seconds": 0.01}).bind(
         replace(subject, topology=Topology.uniform((a, broken), bytes_per_s=1.0, latency_s=0.0))
     )
     refused, fine = evaluator.evaluate([by_tower(subject, 1), by_tower(subject, 0)])
@@ -83,7 +83,7 @@ def test_a_placement_that_a_device_refuses_is_an_answer(name: str, subject: Subj
 
 def test_other_devices_runtimes_or_settings_are_not_comparable(subject: Subject) -> None:
     def fingerprint(of: Subject, name: str = "hetero", **values: Any) -> str:
-        return str(registry.build("measure", name, values).bind(of).fingerprint)
+        return str(registry.build_implementation("measure", name, values).bind(of).fingerprint)
 
     a, b = subject.topology.devices
     other = replace(

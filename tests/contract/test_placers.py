@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.core.stages import Placer
-from pipeline.settings.registry import build, table
+from pipeline.settings.registry import build_implementation, implementation_table
 from pipeline.testing.placers import PROMISES
 from pipeline.testing.simulated import SIMULATED_PROMISES
 from tests.slow import slow_where
 
 Promise = Callable[[Placer], None]
-NAMES = sorted(table("place"))
+NAMES = sorted(implementation_table("place"))
 QUICK = {
     "hsdag_paper": {"episodes": 5},
     "hsdag_released": {"episodes": 5},
@@ -31,10 +31,10 @@ def claim(promise: Promise) -> str:
 @pytest.mark.parametrize("promise", PROMISES, ids=claim)
 @pytest.mark.parametrize("name", slow_where(NAMES, PUBLISHED))
 def test_a_placer_keeps_its_promises(name: str, promise: Promise):
-    promise(build("place", name, QUICK.get(name)))
+    promise(build_implementation("place", name, QUICK.get(name)))
 
 
 @pytest.mark.parametrize("promise", SIMULATED_PROMISES, ids=claim)
 @pytest.mark.parametrize("name", slow_where(NAMES, PUBLISHED))
 def test_a_placer_keeps_its_promises_on_simulators(name: str, promise: Promise):
-    promise(build("place", name, QUICK.get(name)))
+    promise(build_implementation("place", name, QUICK.get(name)))

@@ -14,7 +14,7 @@ import pytest
 
 from coarsen.reading import read_apart, read_child
 from coarsen.reading.model.read import save_model
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.store.store import Store
 from tests.models import two_towers
 from tests.profiles import make_up_profiles
@@ -59,9 +59,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def warm(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Warm:
     folder = tmp_path_factory.mktemp("warm")
     found = Warm(folder / "store", folder / "run", model)
-    assert run(["coarsen", str(model), "--run", str(found.run), *options(found.store)]) == 0
+    assert run_command_line(["coarsen", str(model), "--run", str(found.run), *options(found.store)]) == 0
     for stage in ("embed", "group", "place", "measure"):
-        assert run([stage, "--run", str(found.run), "--store", str(found.store)]) == 0
+        assert run_command_line([stage, "--run", str(found.run), "--store", str(found.store)]) == 0
     return found
 
 
@@ -86,12 +86,12 @@ def read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(command: dict[str, Any], *_: object) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(logging.getLogger(), "handlers", [])  # what is said there is told by who asks
-            said, afterwards = read_child.answer(json.loads(json.dumps(command)))
+            said, afterwards = read_child.answer_command(json.loads(json.dumps(command)))
             answer: dict[str, Any] = json.loads(json.dumps(said))
             afterwards()
         return answer
 
-    monkeypatch.setattr(read_apart, "_ask", ask)
+    monkeypatch.setattr(read_apart, "_run_command", ask)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
     def command(*arguments: str) -> Any:
         capsys.readouterr()
-        code = run([*arguments, "--json"])
+        code = run_command_line([*arguments, "--json"])
         out, err = capsys.readouterr()
         assert code == 0, err
         return json.loads(out)

@@ -17,7 +17,7 @@ import runtime.measuring.profile.profile
 from coarsen.reading import read_apart
 from coarsen.reading.model.read import save_model
 from pipeline import api
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import MeasurementError
 from tests.e2e.conftest import QUICK, Warm, options, snapshot
 from tests.models import broadcast_model, two_towers
@@ -33,7 +33,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
 
     def command(code: int, *arguments: str) -> tuple[str, str]:
         capsys.readouterr()
-        found = run(list(arguments))
+        found = run_command_line(list(arguments))
         out, err = capsys.readouterr()
         assert found == code, err
         assert out == ""
@@ -103,7 +103,7 @@ def test_a_model_that_cannot_be_read_changes_nothing_that_was_there(
     store.mkdir()
     before = snapshot(tmp_path)
     given = str(jobs) if command == "batch" else str(path)
-    code = run([command, given, "--out", str(out), "--store", str(store)])
+    code = run_command_line([command, given, "--out", str(out), "--store", str(store)])
     assert code == 3, capsys.readouterr().err
     if command == "batch":  # its table and page tell of the failed job; a worker has locked an entry of the store
         assert sorted(p.name for p in out.iterdir()) == ["batch.html", "jobs.json", "notes", "table.csv", "table.jsonl"]
@@ -129,10 +129,10 @@ def test_a_model_that_is_exported_anew_while_it_is_read_leaves_nothing_in_the_st
         save_model(two_towers(), path)
         return answer
 
-    path, original = tmp_path / "model.xml", read_apart._ask
+    path, original = tmp_path / "model.xml", read_apart._run_command
     for suffix in (".xml", ".bin"):
         shutil.copy(model.with_suffix(suffix), path.with_suffix(suffix))
-    monkeypatch.setattr(read_apart, "_ask", ask)
+    monkeypatch.setattr(read_apart, "_run_command", ask)
     arguments = {"coarsen": ["--run", str(tmp_path / "run"), "--store", str(tmp_path / "store")]}
     cause, fix = fails(3, command, str(path), *arguments.get(command, ["--topology", "equal:2"]))
     assert "model.xml changed while it was being read" in cause
@@ -176,7 +176,7 @@ def test_a_model_that_was_mended_is_run_in_the_same_directory(copy: Warm, tmp_pa
     arguments = ["coarsen", str(path), "--run", str(tmp_path / "again"), *options(copy.store)]
     fails(3, *arguments)
     path.with_suffix(".bin").write_bytes(copy.model.with_suffix(".bin").read_bytes())
-    assert run(arguments) == 0
+    assert run_command_line(arguments) == 0
 
 
 @pytest.mark.parametrize(
@@ -296,21 +296,26 @@ def test_a_run_that_fails_leaves_no_result_of_another_beside_its_manifest(
     before = snapshot(copy.run)
     fails(4, *arguments, "--devices", "TPU")
     assert snapshot(copy.run) == before
-    monkeypatch.setattr(runtime.measuring.profile.profile, "_refused", lambda model, device, settings: ("sum",))
+    monkeypatch.setattr(
+        runtime.measuring.profile.profile, "_refused_by_device", lambda model, device, settings: ("sum",)
+    )
     fails(4, *arguments, "--devices", "CPU")
     manifest = json.loads((copy.run / "manifest.json").read_text(encoding="utf-8"))
     assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU"]
     assert sorted(snapshot(copy.run)) == ["manifest.json", "notes.txt"]
     monkeypatch.undo()
-    assert run(arguments) == 0
+    assert run_command_line(arguments) == 0
     assert set(snapshot(copy.run)) == set(before)
 
 
 def test_stages_run_again_alone_leave_their_result(copy: Warm) -> None:
     before = set(snapshot(copy.run))
-    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store)]) == 0
+    assert run_command_line(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store)]) == 0
     assert set(snapshot(copy.run)) == before
-    assert run(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__starts=2)]) == 0
+    assert (
+        run_command_line(["coarsen", str(copy.model), "--run", str(copy.run), *options(copy.store, measure__starts=2)])
+        == 0
+    )
     assert set(snapshot(copy.run)) == {"manifest.json"}
 
 
@@ -319,7 +324,7 @@ def test_operations_that_no_device_runs_end_with_4_and_are_all_listed(
 ) -> None:
     answers = {"A": ("left0", "left1", "sum"), "B": ("left1", "sum", "right0")}
     monkeypatch.setattr(
-        runtime.measuring.profile.profile, "_refused", lambda model, device, settings: answers[device.name]
+        runtime.measuring.profile.profile, "_refused_by_device", lambda model, device, settings: answers[device.name]
     )
     unlike = ",".join(f"{name}=CPU{{INFERENCE_NUM_THREADS={n}}}" for name, n in (("A", 1), ("B", 2)))
     arguments = [*options(copy.store, profile__inferences=4), "--devices", unlike]
@@ -421,7 +426,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def advance(*_: Any, **__: Any) -> api.Advance:
         raise error
 
-    monkeypatch.setattr(api, "advance", advance)
+    monkeypatch.setattr(api, "advance_run", advance)
 
 
 def test_what_nobody_foresaw_is_called_a_bug_and_shows_its_traceback_only_on_demand(
@@ -432,7 +437,7 @@ def test_what_nobody_foresaw_is_called_a_bug_and_shows_its_traceback_only_on_dem
     cause, fix = fails(1, *arguments)
     assert "This is a bug in placewright: KeyError" in cause
     assert "--debug" in fix
-    assert run([*arguments, "--debug"]) == 1
+    assert run_command_line([*arguments, "--debug"]) == 1
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
@@ -488,10 +493,10 @@ def test_every_command_ends_with_3_where_its_model_cannot_be_read(
     Path("damaged.xml").write_text("no model", encoding="utf-8")
     Path("jobs.toml").write_text(f'[[jobs]]\nmodels = ["{ABSENT}"]\n', encoding="utf-8")
     Path("damaged.toml").write_text('[[jobs]]\nmodels = ["damaged.xml"]\ndevices = ["CPU"]\n', encoding="utf-8")
-    assert run(READING[name]) == 3, capsys.readouterr().err
+    assert run_command_line(READING[name]) == 3, capsys.readouterr().err
 
 
 def test_a_batch_of_bad_models_and_other_failures_ends_with_5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("jobs.toml").write_text(f'[[jobs]]\nmodels = ["{ABSENT}", "zoo:nothing"]\n', encoding="utf-8")
-    assert run(["batch", "jobs.toml", "--store", str(tmp_path / "store")]) == 5
+    assert run_command_line(["batch", "jobs.toml", "--store", str(tmp_path / "store")]) == 5

@@ -17,7 +17,7 @@ import pytest
 
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.model.read import save_model
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import UsageError
 from pipeline.fleet import pool
 from pipeline.fleet.batch import COLUMNS
@@ -95,7 +95,7 @@ def rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Rows:
     def command(jobs: Path, code: int = 0, *more: str) -> list[dict[str, Any]]:
         capsys.readouterr()
         folders = ["--out", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
-        found = run(["batch", str(jobs), *folders, *more, "--json"])
+        found = run_command_line(["batch", str(jobs), *folders, *more, "--json"])
         out, err = capsys.readouterr()
         assert found == code, err
         document: list[dict[str, Any]] = json.loads(out)
@@ -124,7 +124,7 @@ def test_two_models_on_two_sets_of_devices_share_what_they_have_in_common(
     assert [r["job"] for r in found] == [r["job"] for r in table]
     drawn = {p.name for p in (tmp_path / "out").glob("*.svg")}
     assert drawn == {"intervals-towers.svg", "intervals-chain.svg"}
-    assert run(["report", str(tmp_path / "out")]) == 0
+    assert run_command_line(["report", str(tmp_path / "out")]) == 0
     assert "towers: jobs" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     in_process.clear()
     assert rows(jobs) == table
@@ -135,12 +135,12 @@ def test_in_a_pipe_a_batch_tells_what_became_of_jobs_and_nothing_on_the_way(
     tmp_path: Path, in_process: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = str(jobs_file(tmp_path, "chain.xml", devices=SETS[:1]))
-    assert run(["batch", jobs, "--store", str(tmp_path / "store1"), "--out", str(tmp_path / "1")]) == 0
+    assert run_command_line(["batch", jobs, "--store", str(tmp_path / "store1"), "--out", str(tmp_path / "1")]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("chain: done: ")
     assert not [line for line in lines if "jobs are done" in line]
     monkeypatch.setenv("PLACEWRIGHT_PROGRESS", "lines")
-    assert run(["batch", jobs, "--store", str(tmp_path / "store2"), "--out", str(tmp_path / "2")]) == 0
+    assert run_command_line(["batch", jobs, "--store", str(tmp_path / "store2"), "--out", str(tmp_path / "2")]) == 0
     assert capsys.readouterr().err.splitlines()[0] == "0 of 1 jobs are done; chain: read, coarsen"
 
 
@@ -199,7 +199,9 @@ def test_a_job_that_fails_is_a_row_with_its_cause_and_the_others_finish(
 def test_the_table_shows_a_cause_to_its_last_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = tmp_path / "jobs.toml"
     jobs.write_text('[[jobs]]\nmodels = ["zoo:resnet-50"]\n', encoding="utf-8")
-    assert run(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
+    assert (
+        run_command_line(["batch", str(jobs), "--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 5
+    )
     _, _, table = capsys.readouterr().out.partition(" job ")
     assert "Unknown model 'resnet-50'. Did you mean 'resnet50'?" in " ".join(table.split())
 
@@ -241,10 +243,10 @@ def test_a_batch_with_nothing_to_do_starts_no_process_and_imports_no_library_of_
     ]
     script = (
         "import subprocess, sys\n"
-        "from pipeline.cli.main import run\n"
+        "from pipeline.cli.main import run_command_line\n"
         "started = []\n"
         "sys.addaudithook(lambda event, given: started.append(given) if event == 'subprocess.Popen' else None)\n"
-        f"assert run({arguments!r}) == 0\n"
+        f"assert run_command_line({arguments!r}) == 0\n"
         "heavy = {'torch', 'ortools', 'sklearn', 'numba', 'scipy', 'matplotlib'}\n"
         "print(sorted(heavy & set(sys.modules)), started)\n"
     )
@@ -356,7 +358,7 @@ def test_a_name_that_is_no_folder_right_below_the_batch_is_refused(
 ) -> None:
     (tmp_path / "in").mkdir()
     jobs = text(tmp_path / "in", f'[[jobs]]\nname = {json.dumps(name)}\nmodels = ["a.xml"]')
-    assert run(["batch", str(jobs), "--store", str(tmp_path / "store")]) == 2
+    assert run_command_line(["batch", str(jobs), "--store", str(tmp_path / "store")]) == 2
     cause, fix = capsys.readouterr().err.splitlines()
     assert "job 1 of" in cause
     assert words in cause

@@ -17,7 +17,7 @@ import pipeline.stages.host
 from benchmarks.suites.hsdag import finals, paper_tables
 from benchmarks.suites.hsdag.cases import Latency
 from pipeline.bench.cells import BenchCell, run_cell
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import DeviceError
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
@@ -85,7 +85,7 @@ def test_a_benchmark_leaves_tables_figures_and_cells(model: Path, tmp_path: Path
     assert (out / "curves-sequential-towers.svg").read_text().startswith("<?xml")
     assert "![" in text.partition("## Intervals")[2]
     assert (out / "intervals-sequential-towers.svg").read_text().startswith("<svg")
-    assert run(["report", str(out)]) == 0
+    assert run_command_line(["report", str(out)]) == 0
     assert "min_cut" in (out / "index.html").read_text()
     assert len(list((out / "cells").iterdir())) == len(ALL)
 
@@ -116,7 +116,7 @@ def test_an_interrupted_benchmark_goes_on_where_it_stopped(
     model: Path, tmp_path: Path, ran: Ran, counting: Callable[..., Counting], capsys: pytest.CaptureFixture[str]
 ) -> None:
     counting(interrupted=3)
-    assert run(arguments(model, tmp_path, *METHODS)) == 130
+    assert run_command_line(arguments(model, tmp_path, *METHODS)) == 130
     assert "it resumes where it stopped" in capsys.readouterr().err
     assert len(list((tmp_path / "out" / "cells").iterdir())) == 3
     rest = counting()
@@ -190,7 +190,9 @@ def test_a_benchmark_compiles_nothing_where_an_interrupt_would_meet_it(
     model: Path, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []
-    monkeypatch.setattr(pipeline.bench.running, "rehearse", lambda *_, **__: threads.append(threading.current_thread()))
+    monkeypatch.setattr(
+        pipeline.bench.running, "compile_kernels", lambda *_, **__: threads.append(threading.current_thread())
+    )
     monkeypatch.setattr(suite, "run_beside", lambda *_, **__: {})
     ran(*arguments(model, tmp_path, *LEARN, "--workers", "2"))
     assert threads
@@ -208,7 +210,7 @@ def test_a_process_that_dies_ends_the_benchmark_with_its_words(
 ) -> None:
     ask = Worker.ask
     monkeypatch.setattr(Worker, "ask", lambda worker, name, _: ask(worker, name, {}))
-    assert run(arguments(model, tmp_path, *LEARN, "--workers", "2")) == 1
+    assert run_command_line(arguments(model, tmp_path, *LEARN, "--workers", "2")) == 1
     said = capsys.readouterr().err
     assert re.search(r"hsdag_paper, seed [01]: The process ended with status 1; it last said: ", said)
 
@@ -306,7 +308,7 @@ def test_a_wrong_name_is_said_before_any_work(
     words: list[str], cause: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert run([*words, "--out", str(out), "--store", str(tmp_path / "store")]) == 2
+    assert run_command_line([*words, "--out", str(out), "--store", str(tmp_path / "store")]) == 2
     error, fix = capsys.readouterr().err.strip().splitlines()[-2:]
     assert error.startswith("error: ")
     assert cause in error
@@ -317,7 +319,7 @@ def test_a_wrong_name_is_said_before_any_work(
 
 
 def test_a_model_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(arguments(tmp_path / "none.xml", tmp_path, *METHODS)) == 3
+    assert run_command_line(arguments(tmp_path / "none.xml", tmp_path, *METHODS)) == 3
     assert "none.xml" in capsys.readouterr().err
 
 
@@ -325,6 +327,6 @@ def test_a_folder_that_cannot_be_written_is_said_at_once(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out").write_text("in the way")
-    assert run(arguments(model, tmp_path, *METHODS)) == 2
+    assert run_command_line(arguments(model, tmp_path, *METHODS)) == 2
     assert "cannot be written" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()

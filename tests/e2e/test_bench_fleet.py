@@ -16,7 +16,7 @@ from benchmarks.suites.hsdag.run import HsdagQuestion, compare
 from pipeline.bench.league.protocol import QUICK
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.running import answer_suite
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import PlacewrightError
 from pipeline.stages.host import look_at_machine
 from pipeline.store.store import Store
@@ -24,8 +24,8 @@ from tests.e2e.test_bench_cli import LEARN
 from tests.e2e.test_bench_cli import arguments as hsdag
 from tests.e2e.test_league_cli import arguments
 from tests.engines import ProcessEngine
-from tests.unit.test_bench_exact import graph, graphs
-from tests.unit.test_searches import GRAPH
+from tests.unit.benchmarks.test_bench_exact import graph, graphs
+from tests.unit.pipeline.fleet.test_searches import GRAPH
 
 Ran = Callable[..., Any]
 TIMES = ("seconds", "cpu_s", "near_s")
@@ -196,6 +196,6 @@ def test_what_cannot_be_is_said_before_any_work(
     words: list[str], cause: str, tmp_path: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [word.format(inputs=inputs) for word in words]
-    assert run(["bench", *words, "--quick", "--out", str(tmp_path / "out")]) == 2
+    assert run_command_line(["bench", *words, "--quick", "--out", str(tmp_path / "out")]) == 2
     assert cause in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
@@ -110,8 +110,8 @@ def test_measurements_of_another_machine_do_not_count(
 ) -> None:
     ran(*arguments(model, tmp_path))
     del lazy.asked[:]
-    facts = devices.hardware()
-    monkeypatch.setattr(devices, "hardware", lambda *_: facts | {"cpu": "another"})
+    facts = devices.hardware_facts()
+    monkeypatch.setattr(devices, "hardware_facts", lambda *_: facts | {"cpu": "another"})
     ran(*arguments(model, tmp_path))
     assert len(lazy.asked) == 12
 
@@ -141,7 +141,7 @@ def test_the_files_of_a_calibration_serve_a_search(model: Path, tmp_path: Path, 
 def test_the_table_for_people_names_both_simulators(
     model: Path, tmp_path: Path, lazy: Lazy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments(model, tmp_path)) == 0
+    assert run_command_line(arguments(model, tmp_path)) == 0
     told = capsys.readouterr().out
     assert all(word in told for word in ("sequential", "listsched", "held out", "costs.csv"))
 
@@ -150,7 +150,7 @@ def test_devices_that_always_fail_are_said(
     model: Path, tmp_path: Path, lazy: Lazy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lazy, "evaluate", lambda placements: [MeasurementFailed("refused", "gone") for _ in placements])
-    assert run(arguments(model, tmp_path)) == 5
+    assert run_command_line(arguments(model, tmp_path)) == 5
     assert "refused: gone" in capsys.readouterr().err
 
 
@@ -165,7 +165,7 @@ def test_it_ends_early_where_every_split_fails(
         return [Measurement(np.ones(1)) if one else MeasurementFailed("wrong_output", "by inf") for one in single]
 
     monkeypatch.setattr(lazy, "evaluate", evaluate)
-    assert run([*arguments(model, tmp_path), "--measurements", "40"]) == 5
+    assert run_command_line([*arguments(model, tmp_path), "--measurements", "40"]) == 5
     assert "wrong_output: by inf" in capsys.readouterr().err
     assert len(asked) < 12
 
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(
     model: Path, tmp_path: Path, lazy: Lazy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out").write_text("", encoding="utf-8")
-    assert run(arguments(model, tmp_path)) == 2
+    assert run_command_line(arguments(model, tmp_path)) == 2
     assert "cannot be made" in capsys.readouterr().err
     assert lazy.asked == []
 

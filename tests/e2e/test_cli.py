@@ -19,7 +19,7 @@ import pytest
 
 from coarsen.reading.model.read import save_model
 from pipeline import tune
-from pipeline.cli.main import COMMANDS, run
+from pipeline.cli.main import COMMANDS, run_command_line
 from pipeline.core.deadline import Deadline
 from pipeline.placing.rows import SearchRecord
 from pipeline.result.records import from_json
@@ -94,20 +94,20 @@ def test_the_result_has_the_documented_keys_and_is_what_json_prints(warm: Warm, 
 def test_the_result_goes_to_standard_output_and_what_ran_to_standard_error(
     warm: Warm, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
+    assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
     out, err = capfd.readouterr()
     assert "candidate" in out
     assert f"Written to {warm.run}" in out
     assert "not needed" not in out
     assert all("not needed" in line for line in err.splitlines())
-    assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store), "--json"]) == 0
+    assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store), "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["best"]
     assert all("not needed" in line for line in err.splitlines())
 
 
 def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
+    assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
     number = r"[0-9.]+"
     said = capsys.readouterr().out
     assert re.search(r"greedy simulated \d+ placements, of which .* measured\. ", said)
@@ -127,7 +127,7 @@ def test_stage_commands_print_tables_and_sentences_and_the_same_as_json(
     }
     for stage, pattern in words.items():
         arguments = [stage, str(warm.model), *options(warm.store), *at[:2]] if stage == "coarsen" else [stage, *at]
-        assert run(arguments) == 0
+        assert run_command_line(arguments) == 0
         out, err = capsys.readouterr()
         assert re.search(pattern, out), out
         assert not re.search(pattern, err), err
@@ -234,7 +234,7 @@ def test_a_damaged_artifact_is_made_again_and_both_forecast_and_run_say_so(copy:
 
 
 def test_cache_why_speaks_in_one_line(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cache", "why", "place", "--run", str(warm.run), "--store", str(warm.store)]) == 0
+    assert run_command_line(["cache", "why", "place", "--run", str(warm.run), "--store", str(warm.store)]) == 0
     assert re.fullmatch(r"place [0-9a-f]{12}: would not run; in the store\n", capsys.readouterr().out)
 
 
@@ -354,7 +354,7 @@ def test_the_python_function_finds_what_the_command_line_left_in_the_store(warm:
 
 
 def test_every_part_is_explained_and_every_key_it_names_can_be_set(ran: Ran) -> None:
-    parts = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.table(s))]
+    parts = [*SECTIONS, *(f"{s}.{n}" for s in registry.STAGES for n in registry.implementation_table(s))]
     for part in parts:
         document = ran("explain", part)
         assert document["text"], part
@@ -368,13 +368,13 @@ def test_looking_around_works_for_people_and_for_programs(
 ) -> None:
     monkeypatch.setenv("PLACEWRIGHT_STORE", str(tmp_path / "store"))
     assert ran(*command.split())
-    assert run(command.split()) == 0
+    assert run_command_line(command.split()) == 0
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*command.split(), "--help"]) == 0
+    assert run_command_line([*command.split(), "--help"]) == 0
     assert "Usage: placewright" in capsys.readouterr().out
 
 
@@ -386,10 +386,10 @@ def test_a_budget_that_is_used_up_before_anything_is_compared_still_gets_an_answ
 
     where = ["--run", str(copy.run), "--store", str(copy.store), "--set", "measure.use=hetero"]
     where += ["--set", "place.reward=simulated"]
-    assert run(["place", *where]) == 0
+    assert run_command_line(["place", *where]) == 0
     monkeypatch.setattr("pipeline.api.Deadline", Clock)
     monkeypatch.setattr("runtime.measuring.profile.precisions.check_fits", lambda *_, **more: None)
-    assert run(["measure", *where]) == 0
+    assert run_command_line(["measure", *where]) == 0
     result = json.loads((copy.run / "result.json").read_text(encoding="utf-8"))
     assert f"No time was left to compare candidates with {result['best']}" in result["verdict"]
     assert (copy.run / result["files"]["model"]).exists()
@@ -428,7 +428,7 @@ def test_a_range_that_does_not_fit_is_one_line_of_cause_and_one_of_remedy(
 ) -> None:
     model = any_frames(tmp_path, {})
     arguments = ["tune", str(model), "--shape-range", option, "--out", str(tmp_path / "run")]
-    assert run([*arguments, *options(tmp_path / "store")]) == 2
+    assert run_command_line([*arguments, *options(tmp_path / "store")]) == 2
     cause, remedy = capsys.readouterr().err.strip().splitlines()[-2:]
     assert cause.startswith("error: ")
     assert remedy.startswith("  fix: ")
@@ -436,7 +436,7 @@ def test_a_range_that_does_not_fit_is_one_line_of_cause_and_one_of_remedy(
 
 @pytest.mark.parametrize("command", ["", "zoo", "cache"])
 def test_a_group_without_a_command_lists_its_commands_whole(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(command.split()) == 2
+    assert run_command_line(command.split()) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("Usage: placewright")
@@ -462,7 +462,7 @@ def test_brackets_and_colons_in_names_are_shown_as_they_stand(
     store = ["--store", str(tmp_path / f"store{odd}")]
 
     def said(code: int, *arguments: str) -> str:
-        assert run(list(arguments)) == code
+        assert run_command_line(list(arguments)) == code
         return "".join(capsys.readouterr().out.split())
 
     light = {"coarsen__use": "identity", "place__reward": "simulated", **chosen}

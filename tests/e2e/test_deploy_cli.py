@@ -15,7 +15,7 @@ import pytest
 
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.model.read import read_model, save_model
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.deploy.emit import TARGETS
 from pipeline.result.result import Result
 from tests.deployments import deployed, halves, measured, write
@@ -36,7 +36,7 @@ def says(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def command(code: int, *arguments: str) -> str:
         capsys.readouterr()
-        found = run(list(arguments))
+        found = run_command_line(list(arguments))
         out, err = capsys.readouterr()
         assert found == code, err
         return str(out + err)
@@ -165,7 +165,7 @@ def test_auto_that_takes_another_device_than_when_it_was_measured_ends_with_6(
     for measured_on, code in (("A", 0), ("B", 6)):
         document["candidates"][0]["devices_used"] = [measured_on]
         write(auto / "result.json", document)
-        assert run(["where", "--run", str(auto), "--json"]) == code
+        assert run_command_line(["where", "--run", str(auto), "--json"]) == code
         out, err = capsys.readouterr()
         assert json.loads(out)["executed_on"] == ["A"]  # what it says is printed in any case
     assert "placed on B ran on A: " in err
@@ -186,5 +186,5 @@ def test_compare_ends_with_0_or_7_and_says_why(tmp_path: Path, ran: Ran, says: C
 
 def test_compare_prints_its_document_when_the_run_is_slower(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = measured(tmp_path / "a", STEADY.tolist()), measured(tmp_path / "b", (1.2 * STEADY).tolist())
-    assert run(["compare", str(a), str(b), "--json"]) == 7
+    assert run_command_line(["compare", str(a), str(b), "--json"]) == 7
     assert json.loads(capsys.readouterr().out)["verdict"] == "slower"

@@ -21,7 +21,7 @@ from pipeline.deploy.split import split
 from tests.e2e.conftest import DEVICES, QUICK, Warm
 from tests.models import chain
 from tests.slow import slow_where
-from tests.unit.test_pages import PAGES, ROOT, blocks
+from tests.unit.pipeline.report.test_pages import PAGES, ROOT, blocks
 
 ELSEWHERE = {"docs/plugins.md", "docs/tutorials/laptop.md"}  # by test_plugin and test_tutorials
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import run
-from runtime.machines.topology import preset
+from pipeline.cli.main import run_command_line
+from runtime.machines.topology import preset_machine
 from runtime.machines.topology_text import topology_text
 from tests.e2e.conftest import DEVICES, QUICK, Warm
 from tests.e2e.test_search_cli import GRAPH
 from tests.onnx_models import convolution_onnx
-from tests.unit.test_bench_exact import graph as official_graph
-from tests.unit.test_pages import PAGES, ROOT, commands
+from tests.unit.benchmarks.test_bench_exact import graph as official_graph
+from tests.unit.pipeline.report.test_pages import PAGES, ROOT, commands
 
 ELSEWHERE = (
     "tutorials",
@@ -31,10 +31,10 @@ NEEDS = {
     "farm:": "a cluster: tests/e2e/test_fleet.py",
     "--tables": "the paper's networks: tests/e2e/test_bench_cli.py",
     "p100x8": "a graph of minutes",
-    "quality.py:top1": "a data set: tests/unit/test_quality.py",
+    "quality.py:top1": "a data set: tests/unit/runtime/measuring/outputs/test_quality.py",
     "AUTO": "a device that AUTO chooses: tests/e2e/test_deploy_cli.py",
     "throughput": "a minute of measuring: tests/e2e/test_verdict_cli.py",
-    "--to ovms": "a run that plug-ins alone can express: tests/unit/test_emit.py",
+    "--to ovms": "a run that plug-ins alone can express: tests/unit/pipeline/deploy/test_emit.py",
     "compare ": "two runs of several starts: the laptop's tutorial, and tests/e2e/test_deploy_cli.py",
 }
 CHEAP = {("zoo", "list"), ("devices",), ("list", "place"), ("explain",)}  # what they begin with
@@ -95,7 +95,7 @@ def folder(warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for suffix in (".xml", ".bin"):
         shutil.copy(warm.model.with_suffix(suffix), tmp_path / f"model{suffix}")
     convolution_onnx(tmp_path / "model.onnx")
-    (tmp_path / "machine.toml").write_text(topology_text(preset("equal:2").topology))
+    (tmp_path / "machine.toml").write_text(topology_text(preset_machine("equal:2").topology))
     for name in ("problem.json", "graph.json"):
         (tmp_path / name).write_text(json.dumps(GRAPH))
     (tmp_path / "DIR" / "latency-inputs").mkdir(parents=True)
@@ -112,7 +112,7 @@ def folder(warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ended(words: Command) -> str:
     """Return what a command prints; it must do what it says."""
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = run(words)
+        code = run_command_line(words)
     assert code == 0, words
     return said.getvalue()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 
 Ran = Callable[..., Any]
 
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_before_any_work(
     words: list[str], cause: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert run(["bench", "league", "--quick", *words, "--out", str(out)]) == 2
+    assert run_command_line(["bench", "league", "--quick", *words, "--out", str(out)]) == 2
     error, fix = capsys.readouterr().err.strip().splitlines()[-2:]
     assert error.startswith("error: ")
     assert cause in error
@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said_before_any_work(
 
 
 def test_options_of_the_league_are_none_of_hsdag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "hsdag", "--parts", "search", "--out", str(tmp_path / "out")]) == 2
+    assert run_command_line(["bench", "hsdag", "--parts", "search", "--out", str(tmp_path / "out")]) == 2
     assert "The benchmark hsdag has no --parts." in capsys.readouterr().err
 
 
@@ -78,7 +78,7 @@ def test_a_place_that_cannot_be_written_is_said_at_once(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "way").write_text("in the way")
-    assert run([*arguments(tmp_path), option, str(tmp_path / "way" / "x")]) == 2
+    assert run_command_line([*arguments(tmp_path), option, str(tmp_path / "way" / "x")]) == 2
     assert "cannot be written" in capsys.readouterr().err
     assert not (tmp_path / "out" / "cells").exists()
 
@@ -86,5 +86,5 @@ def test_a_place_that_cannot_be_written_is_said_at_once(
 def test_a_file_that_is_no_graph_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.json").write_text("{}")
     words = ["bench", "league", "--quick", "--methods", "heft", "--instances", str(tmp_path / "odd.json")]
-    assert run([*words, "--parts", "search", "--out", str(tmp_path / "out")]) == 3
+    assert run_command_line([*words, "--parts", "search", "--out", str(tmp_path / "out")]) == 3
     assert "odd.json" in capsys.readouterr().err

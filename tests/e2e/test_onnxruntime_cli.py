@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from runtime.executor.onnx_session import OnnxModel
 from tests.e2e.conftest import options
-from tests.unit.test_annotated import small_onnx
+from tests.unit.pipeline.deploy.test_annotated import small_onnx
 
 pytestmark = pytest.mark.usefixtures("read_here", "made_up_profile")
 
@@ -32,7 +32,9 @@ def tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., A
         asked = ["--runtimes", ",".join(runtimes)] if runtimes else []
         folder = tmp_path / "-".join(("run", *runtimes))
         given = ["--devices", "CPU", *options(tmp_path / "store", **BRIEF, **more)[2:]]
-        assert run(["tune", str(model), "--out", str(folder), "--json", *asked, *given]) == 0, capsys.readouterr().err
+        assert run_command_line(["tune", str(model), "--out", str(folder), "--json", *asked, *given]) == 0, (
+            capsys.readouterr().err
+        )
         return json.loads(capsys.readouterr().out)
 
     return tune
@@ -78,5 +80,5 @@ def test_alone_its_answer_is_loaded_emitted_located_compared_and_reported(
     assert set(ran("emit", str(folder), "--to", "python")["files"]) == {"run.py", "session.json", "model.onnx"}
     assert ran("where", "--run", str(folder))["executed_on"] == ["CPUExecutionProvider"]
     assert ran("compare", str(folder), str(folder), "--least", "50%")["verdict"] == "same"
-    assert run(["report", str(folder)]) == 0
+    assert run_command_line(["report", str(folder)]) == 0
     assert "ONNX Runtime default" in (folder / "report.html").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ import click
 import numpy as np
 import pytest
 
-from pipeline.cli.main import COMMANDS, LazyGroup, run
+from pipeline.cli.main import COMMANDS, LazyGroup, run_command_line
 from tests.deployments import measured
 from tests.e2e.conftest import DEVICES, Warm, options
-from tests.unit.test_bench_exact import graphs
+from tests.unit.benchmarks.test_bench_exact import graphs
 
 STEADY = np.linspace(0.99e-3, 1.01e-3, 12).tolist()  # seconds
 RULES = ["--topology", "equal:2"]
@@ -132,11 +132,11 @@ def told(copy: Warm, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Calla
     def command(name: str, *more: str) -> tuple[str, str]:
         graph = ["search", "zoo:chainmm", *RULES, "--evaluations", "4", "--placer", "single", "--json"]
         if name == "simulate":
-            assert run(graph) == 0
+            assert run_command_line(graph) == 0
             (tmp_path / "plan.json").write_text(capfd.readouterr().out, encoding="utf-8")
         words = [*name.split(), *map(str, CASES[name].words(copy, tmp_path)), *more]
         capfd.readouterr()
-        assert run(words) == CASES[name].code, capfd.readouterr().err
+        assert run_command_line(words) == CASES[name].code, capfd.readouterr().err
         out, err = capfd.readouterr()
         return out, err
 
@@ -162,7 +162,7 @@ def test_rows_can_be_searched_in_a_pipe_however_long_they_are(
 ) -> None:
     store = tmp_path / "-".join(["long"] * 40)
     shutil.copytree(warm.store, store)
-    assert run(["cache", "ls", "--store", str(store)]) == 0
+    assert run_command_line(["cache", "ls", "--store", str(store)]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert str(store) in lines[0]
     assert [line for line in lines if "coarsen" in line]

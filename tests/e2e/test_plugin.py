@@ -43,7 +43,7 @@ def python(site: Path, *arguments: str) -> str:
 
 
 def placewright(site: Path, *arguments: str) -> str:
-    code = "import sys; from pipeline.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    code = "import sys; from pipeline.cli.main import run_command_line; sys.exit(run_command_line(sys.argv[1:]))"
     return python(site, "-c", code, *arguments)
 
 

@@ -52,8 +52,8 @@ def test_priorities_reach_every_file_of_a_run_and_the_simulator_that_measures(
         found: Profile = made_up(*given, **named)
         return replace(found, costs=replace(found.costs, op_s=np.full_like(found.costs.op_s, 1e-4)))
 
-    original, made_up = place.coarse_problem, runtime.measuring.profile.profile.profile
-    monkeypatch.setattr(runtime.measuring.profile.profile, "profile", alike)
+    original, made_up = place.coarse_problem, runtime.measuring.profile.profile.profile_model
+    monkeypatch.setattr(runtime.measuring.profile.profile, "profile_model", alike)
     monkeypatch.setattr(place, "coarse_problem", ordered)
     listsched = dict.fromkeys(("place__evaluator", "measure__use"), "listsched")
     chosen = options(tmp_path / "store", place__use="heft", place__reward="simulated", place__finalists=3, **listsched)

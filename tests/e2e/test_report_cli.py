@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.result.result import Result
 from tests.e2e.conftest import Warm
 from tests.e2e.test_search_cli import GRAPH, written
@@ -32,20 +32,20 @@ def test_report_makes_the_same_page_again_from_the_run_directory_alone(warm: War
     (copy / "report.html").unlink()
     for name in ("placed.xml", "placed.bin", "curve.svg"):
         (copy / name).unlink()
-    assert run(["report", str(copy)]) == 0
+    assert run_command_line(["report", str(copy)]) == 0
     one, other = Page(first), Page((copy / "report.html").read_text(encoding="utf-8"))
     assert other.data == one.data
     assert Result.load(copy).verdict in other.text
     again = tmp_path / "again.html"
-    assert run(["report", str(copy), "--out", str(again)]) == 0
+    assert run_command_line(["report", str(copy), "--out", str(again)]) == 0
     assert again.read_bytes() == (copy / "report.html").read_bytes()
 
 
 def test_a_second_run_leaves_the_page_as_it_is(copy: Warm) -> None:
     path = copy.run / "report.html"
-    assert run(["report", str(copy.run)]) == 0
+    assert run_command_line(["report", str(copy.run)]) == 0
     path.write_text(path.read_text(encoding="utf-8") + "<!-- mine -->", encoding="utf-8")
-    assert run(["measure", "--run", str(copy.run), "--store", str(copy.store)]) == 0
+    assert run_command_line(["measure", "--run", str(copy.run), "--store", str(copy.store)]) == 0
     assert path.read_text(encoding="utf-8").endswith("<!-- mine -->")
 
 
@@ -55,7 +55,7 @@ def test_a_search_writes_a_page_with_its_graph_its_bound_and_its_timeline(
 ) -> None:
     graph, page = written(tmp_path / "graph.json", GRAPH), tmp_path / "answer.html"
     words = ["search", str(graph), "--topology", "equal:2", "--placer", "greedy", "--evaluations", "50", *options]
-    assert run([*words, "--report", str(page), "--json"]) == 0
+    assert run_command_line([*words, "--report", str(page), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     found = Page(page.read_text(encoding="utf-8"))
     graph_data = found.data["graph-data"]
@@ -71,7 +71,7 @@ def test_a_placement_that_is_simulated_has_a_page_too(tmp_path: Path) -> None:
     graph, page = written(tmp_path / "graph.json", GRAPH), tmp_path / "answer.html"
     placement = written(tmp_path / "p.json", dict.fromkeys("abcdef", "gpu0"))
     words = ["simulate", str(graph), "--topology", "equal:2", "--placement", str(placement), "--report", str(page)]
-    assert run(words) == 0
+    assert run_command_line(words) == 0
     assert "All operations run on this device." in Page(page.read_text(encoding="utf-8")).data["graph-data"]["reasons"]
 
 
@@ -79,5 +79,5 @@ def test_a_page_that_cannot_be_written_is_said_before_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph = written(tmp_path / "graph.json", GRAPH)
-    assert run(["search", str(graph), "--topology", "equal:2", "--report", str(tmp_path)]) == 2
+    assert run_command_line(["search", str(graph), "--topology", "equal:2", "--report", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err

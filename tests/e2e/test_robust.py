@@ -26,14 +26,14 @@ Ran = Callable[..., Any]
 
 def leaving_out(monkeypatch: pytest.MonkeyPatch, kind: FailureKind, message: str) -> None:
     """Let device B fail while the made-up profile is taken."""
-    made_up = runtime.measuring.profile.profile.profile
+    made_up = runtime.measuring.profile.profile.profile_model
 
     def profile(model: Path, graph: Graph, devices: Sequence[DeviceSpec], *rest: Any, **named: Any) -> Profile:
         found = made_up(model, graph, [d for d in devices if d.name != "B"], *rest, **named)
         gone = {"B": LeftOut(kind, message, COMPILE)}
         return Profile(found.costs, found.topology, found.latency_s, found.covered, found.refused, gone)
 
-    monkeypatch.setattr(runtime.measuring.profile.profile, "profile", profile)
+    monkeypatch.setattr(runtime.measuring.profile.profile, "profile_model", profile)
 
 
 def stages_run(document: Any) -> list[str]:

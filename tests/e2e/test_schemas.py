@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.result.records import PlacementRecord, ResultRecord, from_json, to_json
 from pipeline.result.schemas import TYPES
 from tests.e2e.conftest import Warm
@@ -24,5 +24,5 @@ def test_what_a_run_wrote_is_read_and_written_again_byte_for_byte(
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_command_prints_a_schema(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["schema", kind]) == 0
+    assert run_command_line(["schema", kind]) == 0
     assert json.loads(capsys.readouterr().out)["type"] == "object"

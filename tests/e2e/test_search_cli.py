@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.placement import Placement
 from pipeline.offline.scenario import Scenario, load
 
@@ -69,7 +69,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
 
     def command(code: int, *arguments: object) -> tuple[str, str]:
         capsys.readouterr()
-        found = run([str(a) for a in arguments])
+        found = run_command_line([str(a) for a in arguments])
         out, err = capsys.readouterr()
         assert found == code, err
         assert out == ""
@@ -117,7 +117,12 @@ def test_a_rule_that_is_slower_than_one_device_says_by_how_much(
     (note,) = found["notes"]
     times = f"{found['own_s'] / found['value_s']:.5g} times as long as the best single device, which is the answer."
     assert note == f"round_robin's own placement takes {found['own_s'] * 1e3:.6g} ms, {times}"
-    assert run(["search", str(graph), "--topology", "equal:2", "--placer", "round_robin", "--evaluations", "9"]) == 0
+    assert (
+        run_command_line(
+            ["search", str(graph), "--topology", "equal:2", "--placer", "round_robin", "--evaluations", "9"]
+        )
+        == 0
+    )
     assert f"warning: {note}" in capsys.readouterr().err
 
 
@@ -296,7 +301,7 @@ def test_the_zoo_lists_models_and_graphs(ran: Ran, capsys: pytest.CaptureFixture
     found = ran("zoo", "list")
     assert "inference" in found["models"]["resnet50"]
     assert "training step" in found["graphs"]["resnet50-training"]
-    assert run(["zoo", "list"]) == 0
+    assert run_command_line(["zoo", "list"]) == 0
     told = capsys.readouterr().out
     assert all(f"  {name} " in told and text in told for kind in found.values() for name, text in kind.items())
 
@@ -351,7 +356,7 @@ def test_answers_go_to_standard_output_and_nothing_else_is_said_in_a_pipe(
         ["simulate", *options, "--placement", str(plan)],
         ["bound", *options],
     ):
-        assert run(arguments) == 0
+        assert run_command_line(arguments) == 0
         out, err = capfd.readouterr()
         assert "6 operations" in out
         assert " ms" in out
@@ -408,7 +413,7 @@ def test_an_interrupted_search_is_not_said_to_go_on(graph: Path, fails: Fails, m
 
 def test_nothing_compiled_runs_where_an_interrupt_would_meet_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    for name in ("pipeline.offline.search.rehearse", "policy.place.exact.shared.proofs.lower_bound"):
+    for name in ("pipeline.offline.search.compile_kernels", "policy.place.exact.shared.proofs.lower_bound"):
         whole = pkgutil.resolve_name(name)
 
         def told(*args: Any, whole: Callable[..., Any] = whole, **options: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 import pipeline
 from coarsen.reading.model.read import save_model, to_graph
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.estimates import RatioEstimate
 from pipeline.result import result
@@ -68,10 +68,10 @@ def test_segments_that_compute_something_else_than_the_source_are_refused(
         "--out",
         str(tmp_path / "out"),
     ]
-    assert run([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=bf16}"]) == 6
+    assert run_command_line([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=bf16}"]) == 6
     assert "outputs of the segments differ from" in capsys.readouterr().err
     assert not (tmp_path / "out" / "manifest.json").exists()
-    assert run([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=f32}"]) == 0
+    assert run_command_line([*command, "--devices", "A=CPU{INFERENCE_PRECISION_HINT=f32}"]) == 0
 
 
 def test_an_earlier_split_in_the_folder_is_replaced(model: Path, tmp_path: Path, ran: Ran) -> None:
@@ -102,7 +102,9 @@ def test_a_wrong_placement_is_answered_in_two_lines(
     path = tmp_path / "p.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    assert run(["split", str(model), "--placement", str(path), "--out", str(tmp_path / "out"), *more]) == code
+    assert (
+        run_command_line(["split", str(model), "--placement", str(path), "--out", str(tmp_path / "out"), *more]) == code
+    )
     said = capfd.readouterr().err.strip().splitlines()
     assert words in said[0]
     assert said[0].startswith("error: ")
@@ -148,7 +150,7 @@ def test_a_run_in_segments_is_loaded_as_it_was_measured_and_is_no_compiled_model
     with pipeline.load(folder) as loaded:
         assert (loaded.runner_name, loaded.requests, loaded(X)[0].shape) == ("level", 2, (1, 16))
     for command in (["emit", str(folder), "--to", "python"], ["where", "--run", str(folder)]):
-        assert run(command) == 2
+        assert run_command_line(command) == 2
         assert "runs the model in segments" in capfd.readouterr().err
 
 
@@ -168,7 +170,7 @@ def test_an_answer_in_segments_leaves_them_in_the_run_directory(
         name = next(r.name for r in rows if r.name.endswith("threads") and r.latency_s is not None)
         return Verdict(name, "Use it.", RatioEstimate(1.0, 1.0, 1.0))
 
-    monkeypatch.setattr(result, "decide", first_in_segments)
+    monkeypatch.setattr(result, "decide_contest", first_in_segments)
     quick = options(tmp_path / "store", measure__use="hetero", measure__settings="false", measure__starts=1)
     folder = tmp_path / "run"
     told = ran("tune", str(model), "--out", str(folder), "--runtime", "dataflow", "--budget", "20s", *quick)

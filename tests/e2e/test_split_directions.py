@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from coarsen.reading.rewriting.rewrites import notes_of
+from coarsen.reading.rewriting.rewrites import rewrite_notes
 from pipeline.shared.model_inputs import make_inputs
 from pipeline.shared.payload import read_json
 from runtime import zoo
@@ -48,4 +48,4 @@ def test_directions_are_placed_one_by_one_only_if_asked_for(tmp_path: Path, ran:
 
 
 def test_a_model_without_such_operations_says_that_nothing_was_split() -> None:
-    assert notes_of([]) == ["The model has no operation to split."]
+    assert rewrite_notes([]) == ["The model has no operation to split."]

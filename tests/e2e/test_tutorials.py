@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import run
-from tests.unit.test_pages import ROOT, blocks
+from pipeline.cli.main import run_command_line
+from tests.unit.pipeline.report.test_pages import ROOT, blocks
 
 SHORTER = {"5s": "1s"}  # budgets; those of tuning are hardly more than it needs
 TOLD = (5, 7)  # what compare may say of two runs: too few starts on a busy machine, or slower
@@ -33,7 +33,7 @@ def test_every_command_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch
             subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
             continue
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            code = run(arguments)
+            code = run_command_line(arguments)
         assert code == 0 or (arguments[0] == "compare" and code in TOLD), line
         if target:
             Path(target).write_text(said.getvalue(), encoding="utf-8")

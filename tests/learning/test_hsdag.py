@@ -10,7 +10,7 @@ from pipeline.core.problem import Budget
 from policy.place.base.search import Search
 from policy.place.learned.hsdag.hsdag import Hsdag
 from tests.slow import slow_but
-from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, optimum_s, silent
+from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, ignore_progress, optimum_s
 
 EVALUATIONS = 300
 
@@ -21,7 +21,7 @@ EVALUATIONS = 300
 def test_hsdag_finds_the_optimum(toy: str, group: str, seed: int):
     make, best_s = PROBLEMS[toy]
     problem = make(group=group)
-    search = Search(problem, ToyEvaluator.of(problem), Budget(EVALUATIONS), silent)
+    search = Search(problem, ToyEvaluator.of(problem), Budget(EVALUATIONS), ignore_progress)
     search.prove(best_s, "brute force")  # with which the search ends
     Hsdag(warm=0.0).run(search, seed=seed)
     assert search.best_s == pytest.approx(best_s)
@@ -32,7 +32,7 @@ def test_the_crown_has_the_optimum_it_claims_and_no_single_move_leads_to_it():
     problem = crown_problem()
     evaluator = ToyEvaluator.of(problem)
     assert optimum_s(problem) == pytest.approx(CROWN_OPTIMUM_S)
-    search = Search(problem, evaluator, Budget(2), silent)
+    search = Search(problem, evaluator, Budget(2), ignore_progress)
     assert search.best is not None
     for i in range(problem.graph.n):
         moved = search.best.device.copy()

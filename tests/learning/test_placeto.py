@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pipeline.core.problem import Budget
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Search
 from policy.place.published.hdp.hdp import Hdp
 from policy.place.published.placeto.placeto import Placeto
-from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem
+from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, ignore_progress, toy_graph, toy_problem
 
 LEARNER = Placeto(workers=4, rounds=2, learning_rate=0.01, last_learning_rate=0.001, entropy_coef=0.1)
 
@@ -23,7 +23,7 @@ LEARNER = Placeto(workers=4, rounds=2, learning_rate=0.01, last_learning_rate=0.
 def test_placeto_finds_the_optimum_of_toys(toy: str, seed: int):
     make, optimum = PROBLEMS[toy]
     problem = make()
-    answer = LEARNER.place(problem, ToyEvaluator.of(problem), Budget(600), seed=seed, progress=silent)
+    answer = LEARNER.place(problem, ToyEvaluator.of(problem), Budget(600), seed=seed, progress=ignore_progress)
     assert answer.value_s == pytest.approx(optimum)
 
 
@@ -31,8 +31,8 @@ def test_what_placeto_draws_gets_faster_by_learning_alone():
     costs = {}
     for control in ("", "frozen"):
         problem = chain_problem()
-        search = Search(problem, ToyEvaluator.of(problem), Budget(100_000), silent)
-        with seeded(0):
+        search = Search(problem, ToyEvaluator.of(problem), Budget(100_000), ignore_progress)
+        with torch_seeded(0):
             trainer = replace(LEARNER, control=control).trainer([search], seed=0)
             for _ in range(12):
                 trainer.update()
@@ -46,12 +46,12 @@ def test_hdp_learns_which_device_is_faster():
     times = {}
     for frozen in (False, True):
         problem = toy_problem(toy_graph(8, []), 1e-3 * np.repeat([[5.0, 1.0]], 8, axis=0))
-        search = Search(problem, ToyEvaluator.of(problem), Budget(100_000), silent)
+        search = Search(problem, ToyEvaluator.of(problem), Budget(100_000), ignore_progress)
         placer = Hdp(
             hidden=16, groups=4, samples=8, learning_rate=3e-3, temperature=1.0, seconds=False, first_baseline=0.0,
             frozen=frozen,
         )  # fmt: skip
-        with seeded(0):
+        with torch_seeded(0):
             trainer = placer.trainer(search, seed=0)
             for _ in range(60):
                 trainer.update()

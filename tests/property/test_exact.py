@@ -26,7 +26,7 @@ from policy.place.exact.shared.proofs import lower_bound
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.pipelined.pipelined import Pipelined
 from runtime.simulators.sequential.sequential import Sequential
-from tests.toys import silent, toy_graph
+from tests.toys import ignore_progress, toy_graph
 
 ROUNDING = 1e-3  # what whole ticks may lose
 FLOATS = 1e-9
@@ -87,7 +87,7 @@ def least_s(problem: Problem, evaluator: Simulator) -> float:
 
 
 def solved(problem: Problem, evaluator: Simulator, method: CpSat | MinCut) -> Answer:
-    return method.place(problem, evaluator, Budget(10_000), seed=0, progress=silent)
+    return method.place(problem, evaluator, Budget(10_000), seed=0, progress=ignore_progress)
 
 
 class Machine:

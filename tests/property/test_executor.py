@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.executor.placed import PlacedModel, SegmentCompiler, load
-from runtime.executor.segments import segmentation
+from runtime.executor.segments import segment_graph
 from runtime.executor.splitting import HowToRun, placed_in_memory, split_model
 from tests import executor_models as executor
 from tests.models import through_file
@@ -57,7 +57,7 @@ def test_segments_give_what_the_whole_model_gives(case: tuple[int, int], dynamic
     model = normal(*case, dynamic=dynamic, state=False)
     graph = executor.graph_with_dynamic_cuts(model)
     placement = executor.random_placement(graph, np.random.default_rng(case[0]))
-    found = segmentation(graph, placement)
+    found = segment_graph(graph, placement)
     with placed_in_memory(model, found, executor.two_threads(), HowToRun(runner), SegmentCompiler()) as placed:
         check(model, placed, dynamic=dynamic)
 
@@ -67,7 +67,7 @@ def test_segments_give_what_the_whole_model_gives(case: tuple[int, int], dynamic
 def test_segments_keep_states_and_forget_them_when_asked(case: tuple[int, int], runner: Any) -> None:
     model = normal(*case, dynamic=False, state=True)
     graph = executor.graph_with_dynamic_cuts(model)
-    found = segmentation(graph, executor.random_placement(graph, np.random.default_rng(case[0])))
+    found = segment_graph(graph, executor.random_placement(graph, np.random.default_rng(case[0])))
     with placed_in_memory(model, found, executor.two_threads(), HowToRun(runner, 3), SegmentCompiler()) as placed:
         check(model, placed, dynamic=False)
         placed.reset_state()
@@ -102,7 +102,7 @@ def test_no_segment_parts_what_belongs_together(case: tuple[int, int], state: bo
     model = normal(*case, dynamic=False, state=state)
     graph = executor.graph_with_dynamic_cuts(model)
     placement = executor.random_placement(graph, np.random.default_rng(case[0]))
-    found = segmentation(graph, placement)
+    found = segment_graph(graph, placement)
     home = {name: i for i, spec in enumerate(found.segments) for name in spec.operations}
     for names in together(model):
         assert len({home[name] for name in names if name in home}) <= 1

@@ -15,9 +15,9 @@ from pipeline.placing import comparison
 from pipeline.placing.rows import ContestRecord, MeasuredRow
 from pipeline.placing.seconds import control_seconds, slow_starts
 from pipeline.result.records import CandidateRecord
-from pipeline.result.result import candidate_rows
-from pipeline.result.verdict import Limits, decide
-from pipeline.result.words import compared, is_first_sight, milliseconds
+from pipeline.result.result import candidate_records
+from pipeline.result.verdict import Limits, decide_contest
+from pipeline.result.words import format_milliseconds, format_speedup, is_first_sight
 from runtime.measuring.contest.contest import Contest
 from runtime.measuring.contest.pairs import Start
 from tests.models import two_towers
@@ -48,7 +48,7 @@ def table_of(found: Contest, graph: Any) -> tuple[list[CandidateRecord], Contest
     settings = MeasureSettings()
     rows = [comparison._entrant_row(found, name, None, graph, {}, settings) for name in found.entries]
     contest = comparison.contest_record(found, settings, checks_s=0.0)
-    return candidate_rows(rows, "latency"), contest, rows
+    return candidate_records(rows, "latency"), contest, rows
 
 
 def ratio_and_seconds(candidate: CandidateRecord) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def test_no_two_columns_contradict_each_other(kind: str, seconds: float, graph: 
         machine = Drifting(drawn.seconds, drawn.settings, drawn.rng, drawn.scatter, drawn.slow, drawn.in_final)
         found = contest_on(machine, seconds)
         candidates, contest, _ = table_of(found, graph)
-        shown = [c for c in candidates if milliseconds(c, contest)[0]]
+        shown = [c for c in candidates if format_milliseconds(c, contest)[0]]
         assert found.control in {c.name for c in shown}
         for a, b in itertools.combinations(shown, 2):
             (fast, one_s), (slow, other_s) = ratio_and_seconds(a), ratio_and_seconds(b)
@@ -83,13 +83,13 @@ def test_no_two_columns_contradict_each_other(kind: str, seconds: float, graph: 
             (times, median_s), latency, told = ratio_and_seconds(c), c.latency_s, contest.ratios.get(c.name)
             if told is not None and c.name != found.control:
                 assert times == pytest.approx(told.ratio)
-                assert compared(c, contest).startswith(f"{times:.3f} (")
+                assert format_speedup(c, contest).startswith(f"{times:.3f} (")
             for low, high in ((latency.fastest, latency.slowest), (latency.low, latency.high)) if latency else ():
                 assert (low or 0.0) <= median_s * ALMOST
                 assert high is None or median_s <= high * ALMOST
         for c in candidates:
-            assert is_first_sight(c, contest) == compared(c, contest).startswith("about")
-        verdict = decide(candidates, contest, Limits())
+            assert is_first_sight(c, contest) == format_speedup(c, contest).startswith("about")
+        verdict = decide_contest(candidates, contest, Limits())
         answer, control = (next(c for c in candidates if c.name == name) for name in (verdict.best, found.control))
         assert verdict.gain.ratio == pytest.approx(ratio_and_seconds(control)[1] / ratio_and_seconds(answer)[1])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.graph import Graph
 from pipeline.report import hierarchy
-from pipeline.report.hierarchy import Hierarchy, folded, layered
+from pipeline.report.hierarchy import Hierarchy, fold_graph, order_layers
 from tests.strategies import graphs
 
 
@@ -35,7 +35,7 @@ def members(fold: Hierarchy, code: int) -> list[int]:
 @given(placed)
 def test_every_operation_has_one_place_in_one_box(case: tuple[Graph, list[int]]) -> None:
     graph, device = case
-    fold = folded(graph, np.array(device, np.int32))
+    fold = fold_graph(graph, np.array(device, np.int32))
     codes = [code for box in fold.boxes for row in box.rows for code in row]
     assert sorted(c for c in codes if c >= 0) == list(range(fold.order.size))
     assert sorted(-1 - c for c in codes if c < 0) == list(range(1, len(fold.boxes)))
@@ -47,7 +47,7 @@ def test_every_operation_has_one_place_in_one_box(case: tuple[Graph, list[int]])
 @given(placed)
 def test_a_box_holds_what_its_children_hold_and_never_too_many(case: tuple[Graph, list[int]]) -> None:
     graph, device = case
-    fold = folded(graph, np.array(device, np.int32))
+    fold = fold_graph(graph, np.array(device, np.int32))
     for number, box in enumerate(fold.boxes):
         children = [code for row in box.rows for code in row]
         assert sorted(i for c in children for i in members(fold, c)) == sorted(members(fold, -1 - number))
@@ -59,7 +59,7 @@ def test_a_box_holds_what_its_children_hold_and_never_too_many(case: tuple[Graph
 @given(placed)
 def test_in_every_box_tensors_flow_from_a_row_to_a_later_one(case: tuple[Graph, list[int]]) -> None:
     graph, device = case
-    fold = folded(graph, np.array(device, np.int32))
+    fold = fold_graph(graph, np.array(device, np.int32))
     for box in fold.boxes:
         row_of = {i: r for r, row in enumerate(box.rows) for code in row for i in members(fold, code)}
         child_of = {i: code for row in box.rows for code in row for i in members(fold, code)}
@@ -69,7 +69,7 @@ def test_in_every_box_tensors_flow_from_a_row_to_a_later_one(case: tuple[Graph, 
 
 
 def test_nodes_on_a_circle_stand_last_and_none_is_lost() -> None:
-    rows = layered(4, np.array([[0, 1, 2], [1, 2, 1]]))
+    rows = order_layers(4, np.array([[0, 1, 2], [1, 2, 1]]))
     assert rows[0] == [0] or rows[0] == [3, 0] or rows[0] == [0, 3]
     assert sorted(i for row in rows for i in row) == [0, 1, 2, 3]
     assert {1, 2} <= set(rows[-1])
@@ -77,5 +77,5 @@ def test_nodes_on_a_circle_stand_last_and_none_is_lost() -> None:
 
 def test_neighbours_stand_near_one_another() -> None:
     """Two chains side by side do not cross."""
-    rows = layered(4, np.array([[0, 1], [3, 2]]))
+    rows = order_layers(4, np.array([[0, 1], [3, 2]]))
     assert rows in ([[0, 1], [3, 2]], [[1, 0], [2, 3]])

@@ -15,9 +15,9 @@ from coarsen.reading.model.read import read_shaped, to_graph
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
-from pipeline.shared.partition import colocated, join
+from pipeline.shared.partition import colocation_grouping, join_groupings
 from runtime.machines.devices import core_for
-from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, set_affinities
+from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities_of, hetero_target, set_affinities
 from runtime.measuring.process.kernels import int8_kernels
 from tests.exported_models import EXPORTED
 from tests.two_cpus import two_cpus
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def kernels_of(model: ov.Model, graph: Graph, device: np.ndarray[tuple[int], np.dtype[np.int32]]) -> list[str]:
     """Return the int8 kernels of a model placed on two CPUs, device: int32 [n]."""
     placed = model.clone()
-    set_affinities(placed, affinities(graph, Placement(device, ("A", "B")), two_cpus()))
+    set_affinities(placed, affinities_of(graph, Placement(device, ("A", "B")), two_cpus()))
     core = core_for(two_cpus())
     return int8_kernels(core.compile_model(placed, hetero_target(two_cpus()), dict(HETERO_PROPERTIES)))
 
@@ -54,7 +54,7 @@ def after(graph: Graph, name: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]
 @given(data=st.data())
 def test_splits_keep_the_int8_kernels_of_the_whole(name: str, folder: Path, data: st.DataObject) -> None:
     model, graph = read(name, folder)
-    grouping = join(Grouping.identity(graph.n), colocated(graph))
+    grouping = join_groupings(Grouping.identity(graph.n), colocation_grouping(graph))
     seed, share = data.draw(st.integers(0, 2**32 - 1)), data.draw(st.sampled_from((0.1, 0.5)))
     device = (np.random.default_rng(seed).random(grouping.k) < share).astype(np.int32)  # of the groups
     assert len(kernels_of(model, graph, device[grouping.group])) == CONVOLUTIONS
@@ -79,7 +79,13 @@ def test_a_cut_inside_a_dequantise_chain_would_lose_int8_and_is_ruled_out(kind: 
         if list(operation.get_output_shape(0)) == [1, 16, 32, 32]:
             chain[operation.get_type_name()] = own
     reader = "/Conv_8/WithoutBiases"
-    group = dict(zip(graph.names, join(Grouping.identity(graph.n), colocated(graph)).group.tolist(), strict=True))
+    group = dict(
+        zip(
+            graph.names,
+            join_groupings(Grouping.identity(graph.n), colocation_grouping(graph)).group.tolist(),
+            strict=True,
+        )
+    )
     assert group[chain[kind]] == group[reader]
     if kind != "Convert":  # behind it the runtime finds its way back
         assert len(kernels_of(model, graph, after(graph, chain[kind]))) < CONVOLUTIONS

@@ -17,7 +17,7 @@ from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Answer, Simulator, Subject
 from pipeline.offline.calls import checked_latency, turns_of
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from policy.place.exact.calls.flow_bound import flow_bound
 from policy.place.exact.shared.proofs import lower_bound
 from tests.small_pipelines import SmallPipeline, small_pipeline
@@ -28,7 +28,7 @@ FEW, MANY = range(60), range(60, 1500)
 
 def simulator(problem: Problem, calls: int = 1) -> Simulator:
     subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-    return build("measure", "latency", {"calls": calls}).bind(subject)  # type: ignore[no-any-return]
+    return build_implementation("measure", "latency", {"calls": calls}).bind(subject)  # type: ignore[no-any-return]
 
 
 def case_of(number: int) -> SmallPipeline:
@@ -61,7 +61,7 @@ def answer(problem: Problem, placer: str, calls: int = 1) -> Answer | None:
     settings = {"effort": 1.0} if placer == "cpsat" else {}
     asked = simulator(problem, calls)
     try:
-        return build("place", placer, settings).place(  # type: ignore[no-any-return]
+        return build_implementation("place", placer, settings).place(  # type: ignore[no-any-return]
             problem, asked, Budget(evaluations=2000), seed=0, progress=lambda _: None
         )
     except DeviceError:

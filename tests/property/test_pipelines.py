@@ -13,7 +13,7 @@ from pipeline.core.problem import Budget
 from pipeline.core.simulation import Contiguity
 from pipeline.core.stages import Answer
 from pipeline.offline.stages import checked_loads, device_order
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.shared.contiguity import backward_operations
 from policy.place.exact.pipelined import cpsat_pipeline
 from policy.place.exact.pipelined.replicated import replicated_stages
@@ -36,7 +36,7 @@ def answer(case: SmallPipeline, placer: str, contiguity: Contiguity) -> Answer |
     settings = {"effort": 1.0} if placer == "cpsat" else {}
     budget = Budget(evaluations=2000)
     try:
-        return build("place", placer, settings).place(  # type: ignore[no-any-return]
+        return build_implementation("place", placer, settings).place(  # type: ignore[no-any-return]
             case.problem, case.simulator(contiguity), budget, seed=0, progress=lambda _: None
         )
     except DeviceError:
@@ -145,7 +145,7 @@ def test_bounds_hold_where_the_loads_of_both_passes_add_up(placer: str) -> None:
         if math.isinf(optimum_s):
             continue
         settings = {"effort": 1.0} if placer == "cpsat" else {}
-        found = build("place", placer, settings).place(
+        found = build_implementation("place", placer, settings).place(
             case.problem, simulator, Budget(evaluations=2000), seed=0, progress=lambda _: None
         )
         assert found.lower_bound_s <= optimum_s * (1 + CLOSE) <= found.value_s * (1 + 2 * CLOSE)

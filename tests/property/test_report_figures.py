@@ -13,10 +13,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
-from pipeline.report.charts import curves
+from pipeline.report.charts import draw_curves
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of
-from pipeline.report.svg import over
+from pipeline.report.svg import scale_over
 from pipeline.result.records import CandidateRecord, FailureRecord
 from tests.reports import Page, finished
 
@@ -79,7 +79,7 @@ def test_a_page_is_whole_whatever_the_figures_are(run: RunRecords) -> None:
 
 @given(st.lists(figure, max_size=6), st.booleans())
 def test_every_value_has_a_place_between_the_ends_and_ticks_too(values: list[float], log: bool) -> None:
-    scale = over(values, 10.0, 90.0, log=log)
+    scale = scale_over(values, 10.0, 90.0, log=log)
     known = [v for v in values if v > 0 or not log]
     assert all(8.0 <= scale(v) <= 92.0 for v in known)  # what is too small to be seen stands at the end
     assert all(9.99 <= scale(t) <= 90.01 for t in scale.ticks())  # a hundredth of a pixel is nothing
@@ -93,6 +93,6 @@ rows = st.fixed_dictionaries(
 
 @given(st.lists(rows, max_size=8))
 def test_curves_are_drawn_whatever_placers_told(told: list[dict[str, Any]]) -> None:
-    drawn = curves(told)
+    drawn = draw_curves(told)
     assert (drawn is None) == all(row["value_s"] is None for row in told)
     assert "nan" not in str(drawn)

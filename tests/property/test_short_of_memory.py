@@ -14,14 +14,14 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Answer
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.testing.simulated import simulator_of
 from policy.place.base import search as module
 from policy.place.base.search import Search
 from policy.place.exact.shared.enumeration import enumerated, interchangeable, one_of_each, placements
 from policy.place.local.room import repair_memory, tight
 from tests.small_cases import CASES, RULES, SHARES, SmallCase, small_case
-from tests.toys import silent, toy_graph, toy_problem
+from tests.toys import ignore_progress, toy_graph, toy_problem
 
 BUDGET = 3000
 QUICK = range(0, CASES, 25)
@@ -29,14 +29,14 @@ WITHIN = 1e-6  # relative, of the optimum
 
 
 def search_of(case: SmallCase, evaluations: int = BUDGET) -> Search:
-    return Search(case.problem, case.simulator(), Budget(evaluations), silent)
+    return Search(case.problem, case.simulator(), Budget(evaluations), ignore_progress)
 
 
 def placed(case: SmallCase, evaluations: int = BUDGET) -> Answer | None:
     """Return what the portfolio answers; None where it finds nothing that fits, or says so."""
-    placer, budget = build("place", "portfolio", {}), Budget(evaluations)
+    placer, budget = build_implementation("place", "portfolio", {}), Budget(evaluations)
     try:
-        answer: Answer = placer.place(case.problem, case.simulator(), budget, seed=0, progress=silent)
+        answer: Answer = placer.place(case.problem, case.simulator(), budget, seed=0, progress=ignore_progress)
     except DeviceError:
         return None
     return answer if math.isfinite(answer.value_s) else None
@@ -88,7 +88,9 @@ def test_room_is_made_by_what_the_simulator_says_is_over(number: int) -> None:
 @pytest.mark.parametrize("number", [8, 112, 190, 208, 234, 266, 278, 280, 290])
 def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enumeration(number: int) -> None:
     case = small_case(number)
-    answer = build("place", "anneal", {}).place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    answer = build_implementation("place", "anneal", {}).place(
+        case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=ignore_progress
+    )
     assert case.again_s(answer.best.placement) <= case.optimum_s() * (1 + WITHIN)
 
 
@@ -96,8 +98,8 @@ def test_annealing_through_plans_that_do_not_fit_finds_the_optimum_without_enume
 @pytest.mark.parametrize("number", [28, 112, 184, 208, 234, 434, 436])
 def test_multilevel_makes_room_where_none_of_its_starts_fits(number: int) -> None:
     case = small_case(number)
-    placer = build("place", "multilevel", {})
-    answer = placer.place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=silent)
+    placer = build_implementation("place", "multilevel", {})
+    answer = placer.place(case.problem, case.simulator(), Budget(BUDGET), seed=0, progress=ignore_progress)
     assert math.isfinite(answer.value_s)  # else the answer is a placement that does not fit
     assert case.again_s(answer.best.placement) == pytest.approx(answer.value_s, rel=1e-12)
 
@@ -106,7 +108,7 @@ def test_making_room_in_vain_leaves_a_share_of_the_time(monkeypatch: pytest.Monk
     case = next(c for c in map(small_case, range(CASES)) if math.isinf(c.optimum_s()))
     now = itertools.count(0.0, 0.01)  # seconds, one hundredth at every look
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
-    search = Search(case.problem, case.simulator(), Budget(10**9, seconds=10.0), silent)
+    search = Search(case.problem, case.simulator(), Budget(10**9, seconds=10.0), ignore_progress)
     repair_memory(search, seed=0)
     assert search.best is None
     assert 0.5 < search.left_s < 1.0
@@ -130,7 +132,7 @@ def test_enumeration_keeps_the_budget_and_proves_only_what_it_saw_in_full() -> N
     full = search_of(case)
     assert enumerated(full)
     assert full.best_s == full.bound_s == pytest.approx(case.optimum_s(), rel=1e-12)
-    ordered = Search(replace(case.problem, ordered=True), case.simulator(), Budget(4 * BUDGET), silent)
+    ordered = Search(replace(case.problem, ordered=True), case.simulator(), Budget(4 * BUDGET), ignore_progress)
     assert not enumerated(ordered)
     assert ordered.best_s == full.best_s
     assert ordered.bound_s == 0.0
@@ -145,7 +147,7 @@ def test_a_problem_of_many_operations_is_enumerated_if_few_have_a_choice() -> No
     device = placements(problem.allowed)
     assert device[:, [3, 7]].tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert not np.delete(device, [3, 7], axis=1).any()
-    assert enumerated(Search(problem, simulator_of(problem, "T2"), Budget(100), silent))
+    assert enumerated(Search(problem, simulator_of(problem, "T2"), Budget(100), ignore_progress))
 
 
 def test_where_an_optimum_is_proven_nothing_is_enumerated_and_no_room_is_made() -> None:

@@ -17,7 +17,7 @@ from pipeline.core.measurement import Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch, Moves
 from pipeline.core.stages import Measurer, Simulator, Subject
-from pipeline.shared.partition import colocated, join
+from pipeline.shared.partition import colocation_grouping, join_groupings
 from runtime.simulators.calls.latency import SingleInference
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.pipelined.pipelined import Pipelined
@@ -47,7 +47,7 @@ def subjects(draw: st.DrawFn) -> tuple[Subject, np.random.Generator]:
     op_s[rng.random((graph.n, p)) < 0.02] = np.inf
     costs = CostTable(graph.names, topology.names, op_s, rng.random(p) * draw(st.booleans()), ("given",) * p)
     if draw(st.booleans()):
-        grouping = join(grouping, colocated(graph))
+        grouping = join_groupings(grouping, colocation_grouping(graph))
     return Subject(None, graph, grouping, topology, costs, 0), rng
 
 

@@ -19,10 +19,10 @@ from pipeline.placing.journal import Journal
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
-from pipeline.stages.execution import execute
+from pipeline.stages.execution import execute_tasks
 from pipeline.stages.host import look_at_machine, look_at_model
-from pipeline.stages.plan import plan
-from pipeline.store.store import Entry, Store, digest
+from pipeline.stages.plan import plan_tasks
+from pipeline.store.store import Entry, Store, json_digest
 from pipeline.store.task import Progress
 
 
@@ -65,17 +65,17 @@ def simulated(model: str, path: Path, store: Store, progress: Progress, *, evalu
     Raises:
         ModelError: the model cannot be read.
     """
-    from runtime.machines.topology import preset
+    from runtime.machines.topology import preset_machine
 
     entries = _run_stages(path, plain_settings(), store, progress, upto="read")
     graph = payload.load_graph(entries["read"].path("graph.npz"))
-    desktop = preset(DESKTOP).without_memory_limits()
+    desktop = preset_machine(DESKTOP).without_memory_limits()
     costs = desktop_costs(graph, PUBLISHED.get(model))
     link, topology = LINKS[evaluator], desktop.topology
     if link is not None:
         topology = Topology.uniform(topology.devices, bytes_per_s=link.bytes_per_s, latency_s=link.latency_s)
     subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
-    measurer: Measurer = registry.build("measure", SIMULATOR)
+    measurer: Measurer = registry.build_implementation("measure", SIMULATOR)
     figures = measurer.bind(subject).fingerprint
     return BenchCase(
         model, measurer, subject, {"evaluator": evaluator, "version": measurer.version, "figures": figures}
@@ -94,10 +94,10 @@ def desktop_costs(graph: Graph, published: Latency | None) -> CostTable:
     constants alone is computed before the first inference and takes no time wherever it is placed.
     """
     from runtime.machines.roofline import roofline_s
-    from runtime.machines.topology import preset
+    from runtime.machines.topology import preset_machine
 
-    machine = preset(DESKTOP)
-    folded: Grouping = registry.build("coarsen", "fold").coarsen(graph, seed=0)
+    machine = preset_machine(DESKTOP)
+    folded: Grouping = registry.build_implementation("coarsen", "fold").coarsen(graph, seed=0)
     merged = contract(graph, folded)
     root = np.flatnonzero(~(weight_side(graph) & (graph.out_degree > 0)))  # one of each group
     op_s: Float64 = np.zeros((graph.n, machine.topology.p))
@@ -127,7 +127,7 @@ def real(model: str, path: Path, settings: Settings, store: Store, journal: Path
     costs, topology = payload.load_profile(entries["profile"].path("profile.npz"))
     subject = Subject(read.path("model.xml"), graph, Grouping.identity(graph.n), topology, costs, 0)
     name = settings.measure.use
-    measurer: Measurer = registry.build("measure", name, settings.params_of("measure", name))
+    measurer: Measurer = registry.build_implementation("measure", name, settings.params_of("measure", name))
     evaluator = measurer.bind(subject)
     identity = {
         "evaluator": "hetero",
@@ -137,13 +137,13 @@ def real(model: str, path: Path, settings: Settings, store: Store, journal: Path
         "profile": [read.key, entries["profile"].key],
     }
     journal.parent.mkdir(parents=True, exist_ok=True)
-    return BenchCase(model, measurer, subject, identity, Journal.of(journal, digest(identity), evaluator))
+    return BenchCase(model, measurer, subject, identity, Journal.of(journal, json_digest(identity), evaluator))
 
 
 def _run_stages(path: Path, settings: Settings, store: Store, progress: Progress, *, upto: str) -> dict[str, Entry]:
     """Return stage -> what it left in the store, made now where it is not there."""
     store.prepare()
     machine = None if upto == "read" else look_at_machine(settings.devices)
-    tasks = plan(look_at_model(path), settings, machine, upto=upto)
-    outcomes = execute(tasks, store, progress=progress, previous={})
+    tasks = plan_tasks(look_at_model(path), settings, machine, upto=upto)
+    outcomes = execute_tasks(tasks, store, progress=progress, previous={})
     return {stage: outcome.entry for stage, outcome in outcomes.items()}

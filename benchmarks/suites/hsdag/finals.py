@@ -19,8 +19,8 @@ from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
 from pipeline.placing.rows import Compared, MeasuredRow
 from pipeline.result.records import to_json
-from pipeline.result.result import candidate_rows
-from pipeline.store.store import digest, write_json
+from pipeline.result.result import candidate_records
+from pipeline.store.store import json_digest, write_json
 from pipeline.store.task import Progress
 from runtime.measuring.contest.claims import ratio_of
 
@@ -44,7 +44,7 @@ def measure_final(
     """
     placements = best_placements(case, records)
     parts = {"case": dict(case.identity), "plans": {m: p.digest().hex() for m, p in placements.items()}}
-    key = digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
+    key = json_digest({**parts, "settings": asdict(settings), "source": case.subject.graph.source})
     stem = Path(case.model).stem
     path = folder / f"{stem}.json"
     known = on_file(path, SCHEMA, key)
@@ -55,7 +55,7 @@ def measure_final(
     journal = folder / f"{stem}-{key[:12]}.starts.jsonl"
     terms = Conditions(settings, Deadline.after(settings.seconds or FINAL_S), everyone=True)
     measured = on_devices(case.subject, rows, terms, journal=journal, progress=progress)
-    candidates = candidate_rows(measured["rows"], settings.objective)
+    candidates = candidate_records(measured["rows"], settings.objective)
     document = {
         "schema": SCHEMA,
         "key": key,
@@ -74,7 +74,7 @@ def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Pla
     """Return method -> its placement of least value over the seeds, normalised as by the runtime; single devices left
     out.
     """
-    from runtime.measuring.process.affinity import normalised
+    from runtime.measuring.process.affinity import normalise_placement
 
     graph, devices = case.subject.graph, case.devices
     best: dict[str, Placement] = {}
@@ -82,7 +82,7 @@ def best_placements(case: BenchCase, records: Sequence[Record]) -> dict[str, Pla
     for _, record in sorted(ran, key=lambda pair: pair[0]):
         method = str(record["method"])
         if method not in best and not method.startswith(f"{SINGLE} "):
-            best[method] = normalised(graph, Placement.from_document(record, graph.names, devices))
+            best[method] = normalise_placement(graph, Placement.from_document(record, graph.names, devices))
     return best
 
 

@@ -10,7 +10,7 @@ from pipeline.bench.cells import BenchCell
 from pipeline.bench.methods import SINGLE, BenchMethod, prepared
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.problem import Budget
-from pipeline.placing.setup import learns
+from pipeline.placing.setup import learns_policy
 from pipeline.settings import registry
 
 METHODS = (
@@ -46,14 +46,16 @@ def chosen(names: Sequence[str]) -> list[BenchMethod]:
     Raises:
         UnknownNameError: there is no such method; one of the table whose placer is missing is none.
     """
-    placers = registry.table("place")
+    placers = registry.implementation_table("place")
     usual = {method.name: method for method in METHODS if method.placer in placers}
     there = {method.name: method for method in PAPER_METHODS if method.placer in placers} | usual
     for name in names:
         if name not in there and name not in placers:
             raise UnknownNameError("method", name, [*there, *placers], "docs/bench.md and `placewright list place`")
     wanted = dict.fromkeys(names or usual)
-    methods = [there[name] if name in there else BenchMethod(name, name, learned=learns(name)) for name in wanted]
+    methods = [
+        there[name] if name in there else BenchMethod(name, name, learned=learns_policy(name)) for name in wanted
+    ]
     for method in methods:
         method.build()
     return methods
@@ -61,13 +63,13 @@ def chosen(names: Sequence[str]) -> list[BenchMethod]:
 
 def of_the_paper() -> list[str]:
     """Return the names of the methods of the paper's tables whose placers are registered."""
-    placers = registry.table("place")
+    placers = registry.implementation_table("place")
     return [method.name for method in PAPER_METHODS if method.placer in placers]
 
 
 def missing() -> list[str]:
     """Return the methods of the table whose placers are not registered."""
-    placers = registry.table("place")
+    placers = registry.implementation_table("place")
     return [method.name for method in METHODS if method.placer not in placers]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.suites.hsdag.cases import PUBLISHED
 from pipeline.bench.methods import SINGLE
 from pipeline.bench.summary import markdown
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 
 Table = Mapping[str, Any]
 MODELS = ("inception-v3", "resnet50", "bert-base")
@@ -75,14 +75,14 @@ def check_rows(models: Iterable[str], methods: Iterable[str]) -> None:
     foreign = [model for model in models if model not in MODELS]
     if foreign:
         raise UsageError(
-            f"--tables compares with what the paper printed, which has no {listed(foreign)}.",
+            f"--tables compares with what the paper printed, which has no {list_some(foreign)}.",
             f"Choose of {', '.join(MODELS)}, or leave --tables out.",
         )
     rows = [SINGLE, *(row.method for rows in TABLES.values() for row in rows if row.method)]
     without = [method for method in methods if method not in rows]
     if without:
         raise UsageError(
-            f"--tables has no row for {listed(without)}.",
+            f"--tables has no row for {list_some(without)}.",
             f"Choose of {', '.join(dict.fromkeys(rows))}, or leave --tables out.",
         )
 

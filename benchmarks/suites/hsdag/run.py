@@ -32,11 +32,11 @@ from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.figures import gap_text
 from pipeline.fleet.engine import Engine, silent
 from pipeline.placing.rehearsal import CALLING
-from pipeline.progress.curve import plot
-from pipeline.progress.interruption import apart
+from pipeline.progress.curve import plot_curve
+from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.trace import check_writable
 from pipeline.report.comparison import write_comparisons
-from pipeline.result.result import versions
+from pipeline.result.result import read_versions
 from pipeline.settings.config import Settings, parse_assignment
 from pipeline.stages.host import look_at_machine
 from pipeline.store.store import Store, write_json, write_text
@@ -254,7 +254,7 @@ def _run_cells(
     """Return the records of all cells of a case; those on file are not run again."""
     cells = [cell for method in methods for cell in cells_of(case, method, seeds, evaluations)]
     run.progress(f"{case.model}, {case.evaluator}: every device alone")
-    single_s = apart(lambda _: case.alone())
+    single_s = run_interruptible(lambda _: case.alone())
     run.cases.append(_case_facts(run, case, single_s))
     records = []
     for i, cell in enumerate(cells):
@@ -299,7 +299,7 @@ def _results_document(run: _HsdagRun, asked: Mapping[str, Any]) -> dict[str, Any
         "settings": {**asked, "stages": run.settings.to_json()},
         "hardware": dict(machine.facts),
         "fingerprint": machine.fingerprint,
-        "versions": versions(),
+        "versions": read_versions(),
         "notes": run.notes,
         "cases": run.cases,
         "summary": summary,
@@ -338,7 +338,7 @@ def _write_results(run: _HsdagRun, document: Mapping[str, Any]) -> None:
             rows = curve_rows(records, case, run.effort.evaluations)
             if rows:
                 name = re.sub("[^A-Za-z0-9_.-]", "_", Path(case["model"]).stem)
-                plot(rows, run.out / f"curves-{case['evaluator']}-{name}.svg")
+                plot_curve(rows, run.out / f"curves-{case['evaluator']}-{name}.svg")
 
 
 def run(asked: BenchRequest) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing_extensions import TypedDict
 
 from coarsen.reading.graph.parts import MOST, REMEDY, Parts, graph_from
 from pipeline.core.arrays import Float64, Int64
-from pipeline.core.errors import ModelError, listed
+from pipeline.core.errors import ModelError, list_some
 from pipeline.core.tensors import inferred
 from pipeline.core.workload import Tags, Workload
-from pipeline.shared.validation import Faults, Name, repeated, table
+from pipeline.shared.validation import Faults, Name, repeated_values, strict_table
 
 FORMAT = "placewright.graph/1"
 NO_TAG = -1  # of an operation without a layer or step
@@ -30,18 +30,18 @@ Port = Annotated[int, Field(ge=0, lt=2**31 - 1)]
 Dimension = Annotated[int, Field(ge=-1, lt=2**63)]
 
 
-def _by_device(value: Any) -> Any:
+def _times_by_device(value: Any) -> Any:
     """Return times by device; one number, or null, stands for every device."""
     return value if isinstance(value, Mapping) else {"*": value}
 
 
 Times = Annotated[
     dict[str, Seconds | None],
-    BeforeValidator(_by_device, json_schema_input_type=Seconds | None | dict[str, Seconds | None]),
+    BeforeValidator(_times_by_device, json_schema_input_type=Seconds | None | dict[str, Seconds | None]),
 ]
 
 
-@table()
+@strict_table()
 class OperationEntry(TypedDict, total=False):
     """An operation of a document; null as a time is a device that does not support it."""
 
@@ -60,10 +60,10 @@ class OperationEntry(TypedDict, total=False):
 EdgeEntry = TypedDict(
     "EdgeEntry", {"from": Required[str], "to": Required[str], "bytes": Amount | None, "output": Port}, total=False
 )
-table()(EdgeEntry)
+strict_table()(EdgeEntry)
 
 
-@table()
+@strict_table()
 class GraphDocument(TypedDict, total=False):
     """A graph as JSON; docs/graph.md says what its keys mean."""
 
@@ -86,11 +86,11 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
     operations, edges = checked["operations"], checked["edges"]
     names = tuple(op["name"] for op in operations)
     ports = np.array([edge.get("output", -1) for edge in edges], np.int64)
-    pairs = _pairs(edges, names, ports, faults)
-    times = _times([op.get("time_s", {}) for op in operations], names, faults)
+    pairs = _read_pairs(edges, names, ports, faults)
+    times = _read_times([op.get("time_s", {}) for op in operations], names, faults)
     faults.end()
     carried = np.array([edge.get("bytes") for edge in edges], np.float64)  # nan where none are given
-    out_bytes = _outputs(operations, pairs, ports, carried)
+    out_bytes = _output_bytes(operations, pairs, ports, carried)
     graph = graph_from(
         Parts(
             names=names,
@@ -146,20 +146,20 @@ def to_document(workload: Workload) -> dict[str, Any]:
     return {"format": FORMAT, **{k: v for k, v in limits.items() if v}, "operations": operations, "edges": edges}
 
 
-def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, faults: Faults) -> Int64:
+def _read_pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, faults: Faults) -> Int64:
     """Return the edges, int64 [2, m] as they stand; names must be unique and known, and no edge there twice.
 
     ports: int64 [m], the output that each carries, -1 where it is not told; of no operation may it be told in part.
     """
     index = {name: i for i, name in enumerate(names)}
-    for name in repeated(names) if len(index) < len(names) else ():
+    for name in repeated_values(names) if len(index) < len(names) else ():
         faults.add(f"two operations are called {name!r}")
     ends = [(edge["from"], edge["to"]) for edge in edges]
     unknown = [(a, b, a if a not in index else b) for a, b in ends if a not in index or b not in index]
     for a, b, name in unknown:
         faults.add(f"the edge {a!r} -> {b!r} names {name!r}, which is not an operation")
     whole = [(*pair, port) for pair, port in zip(ends, ports.tolist(), strict=True)]
-    for a, b, port in repeated(whole) if len(set(whole)) < len(whole) else ():
+    for a, b, port in repeated_values(whole) if len(set(whole)) < len(whole) else ():
         faults.add(f"the edge {a} -> {b} {'' if port < 0 else f'of output {port} '}is listed twice")
     told = {a for a, _, port in whole if port >= 0}
     for name in dict.fromkeys(a for a, _, port in whole if port < 0 and a in told):
@@ -169,7 +169,7 @@ def _pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, fault
     return np.array([(index[a], index[b]) for a, b in ends], np.int64).reshape(-1, 2).T
 
 
-def _outputs(operations: Sequence[OperationEntry], pairs: Int64, ports: Int64, carried: Float64) -> Float64:
+def _output_bytes(operations: Sequence[OperationEntry], pairs: Int64, ports: Int64, carried: Float64) -> Float64:
     """Return float64 [n], bytes each operation puts out: as given, else the most that edges carry of each output."""
     outputs, which = np.unique(np.stack([pairs[0], ports]), axis=1, return_inverse=True)
     most = np.zeros(outputs.shape[1])
@@ -180,7 +180,7 @@ def _outputs(operations: Sequence[OperationEntry], pairs: Int64, ports: Int64, c
     return np.where(np.isnan(given), total, given)
 
 
-def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:
+def _read_times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:
     """Return device, kind or "*" -> float64 [n] seconds; null stands for not supported.
 
     The "*" of an operation holds for what it does not name; it counts for further devices only if all have one.
@@ -190,11 +190,11 @@ def _times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], fau
     for device in [*devices, *(["*"] if all("*" in row for row in rows) else [])]:
         missing = [n for n, row in zip(names, rows, strict=True) if device not in row and "*" not in row]
         if missing:
-            faults.add(f"time_s on {device!r} is missing for {listed(missing)}; null means unsupported")
+            faults.add(f"time_s on {device!r} is missing for {list_some(missing)}; null means unsupported")
             continue
         given = [row[device] if device in row else row["*"] for row in rows]
         times[device] = np.array([math.inf if value is None else value for value in given])
     if not times and any(rows) and not faults.faults:
         missing = [name for name, row in zip(names, rows, strict=True) if not row]
-        faults.add(f"time_s is missing for {listed(missing)}; null means unsupported")
+        faults.add(f"time_s is missing for {list_some(missing)}; null means unsupported")
     return times

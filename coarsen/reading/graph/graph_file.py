@@ -15,7 +15,7 @@ from coarsen.reading.graph.document import read_document
 from coarsen.reading.graph.msr import is_msr, read_msr
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_apart
+from coarsen.reading.read_apart import read_in_process
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
@@ -65,7 +65,7 @@ def read_graph(
         raise UsageError(f"{path} is a graph, not a model: it has no input shapes.", "Remove --shape.")
     if rewrites is not None:
         rewrites.refuse(str(path))
-    document, source = _json(path)
+    document, source = _read_json(path)
     if is_msr(document):
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
     if "operations" not in document:
@@ -84,7 +84,7 @@ def _check_scale(cost_scale: float, path: Path) -> None:
         )
 
 
-def _json(path: Path) -> tuple[Mapping[str, Any], str]:
+def _read_json(path: Path) -> tuple[Mapping[str, Any], str]:
     """Return the object in a JSON file, and the sha256 of the file."""
     try:
         content = path.read_bytes()
@@ -101,7 +101,7 @@ def _json(path: Path) -> tuple[Mapping[str, Any], str]:
 def _of_model(path: Path, limits: ReadLimits, shapes: InputShapes, rewrites: Rewrites) -> GraphFile:
     source = model_sha256(path)
     with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-        read_apart(path, Path(folder), source=source, limits=limits, shapes=shapes, rewrites=rewrites, save=False)
+        read_in_process(path, Path(folder), source=source, limits=limits, shapes=shapes, rewrites=rewrites, save=False)
         raw = load_graph(Path(folder) / "graph.npz")
     grouping = Fold().coarsen(raw, seed=0)
     graph = contract(raw, grouping)

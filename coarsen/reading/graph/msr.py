@@ -18,7 +18,7 @@ from coarsen.reading.graph.parts import MOST, REMEDY, Parts, graph_from
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.workload import Tags, Workload
-from pipeline.shared.validation import Faults, Finite, repeated, table
+from pipeline.shared.validation import Faults, Finite, repeated_values, strict_table
 
 LINK_BYTES_PER_S = 2.0**31  # the published costs are bytes over 2 GiB/s
 MS = 1e-3
@@ -28,7 +28,7 @@ TYPES = ("Forward", "Backward")
 Truth = Literal[False, True, 0, 1]
 
 
-@table("ignore")
+@strict_table("ignore")
 class NodeEntry(TypedDict, total=False):
     """A node: an operation, with times in milliseconds."""
 
@@ -43,7 +43,7 @@ class NodeEntry(TypedDict, total=False):
     layerId: Any
 
 
-@table("ignore")
+@strict_table("ignore")
 class TransferEntry(TypedDict, total=False):
     """An edge, with the milliseconds that moving its source's output takes."""
 
@@ -52,7 +52,7 @@ class TransferEntry(TypedDict, total=False):
     cost: Finite
 
 
-@table("ignore")
+@strict_table("ignore")
 class OfficialDocument(TypedDict, total=False):
     """A graph in the format of Tarnawski et al.; docs/graph.md says what its keys mean."""
 
@@ -86,7 +86,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     faults.end()
     nodes, edges = checked["nodes"], checked["edges"]
     names = node_names(nodes)
-    pairs, cost = _edges(edges, [node["id"] for node in nodes], names, faults)
+    pairs, cost = _read_transfers(edges, [node["id"] for node in nodes], names, faults)
     edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
     if np.any(edge_bytes > MOST):
         faults.add(f"the transfer cost {cost.max():g} ms is not plausible")
@@ -110,7 +110,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     times = {"cpu": np.array([node["cpuLatency"] for node in nodes]) * MS, "*": np.array(fpga_ms) * MS}
     return Workload(
         graph_from(parts, where=where, source=source),
-        Tags(_layers(nodes), np.full(len(names), -1)),
+        Tags(_read_layers(nodes), np.full(len(names), -1)),
         times,
         LINK_BYTES_PER_S,
         int(memory_bytes) if math.isfinite(memory_bytes) else 0,
@@ -126,12 +126,12 @@ def node_names(nodes: Sequence[NodeEntry]) -> tuple[str, ...]:
     return tuple(f"{name}#{node['id']}" for name, node in zip(names, nodes, strict=True))
 
 
-def _edges(
+def _read_transfers(
     edges: Sequence[TransferEntry], ids: Sequence[int], names: Sequence[str], faults: Faults
 ) -> tuple[Int64, Float64]:
     """Return the edges, int64 [2, m], and their costs, float64 [m] milliseconds; an edge told twice counts once."""
     index = {number: i for i, number in enumerate(ids)}
-    for number in repeated(ids):
+    for number in repeated_values(ids):
         faults.add(f"two nodes have the id {number}")
     cost_of: dict[int, float] = {}
     costs: dict[tuple[int, int], float] = {}
@@ -148,6 +148,6 @@ def _edges(
     return np.array(list(costs), np.int64).reshape(-1, 2).T, np.array(list(costs.values()))
 
 
-def _layers(nodes: Sequence[NodeEntry]) -> Int32:
+def _read_layers(nodes: Sequence[NodeEntry]) -> Int32:
     values = [node.get("layerId") for node in nodes]
     return np.array([v if isinstance(v, int) and 0 <= v < 2**31 - 1 else -1 for v in values], np.int32)

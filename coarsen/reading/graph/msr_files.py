@@ -12,14 +12,14 @@ from typing_extensions import TypedDict
 from coarsen.reading.graph.msr import MS, TYPES, node_names
 from pipeline.core.arrays import Int32
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from pipeline.core.graph import Graph, makers
-from pipeline.shared.validation import Faults, table
+from pipeline.shared.validation import Faults, strict_table
 
 RESULT_REMEDY = "Give a result of the official tools, or one that --official-out has written, for this graph."
 
 
-@table("ignore")
+@strict_table("ignore")
 class OfficialDevice(TypedDict, total=False):
     """One device of a result: its load in milliseconds, below 0 if unknown, and the ids of its nodes."""
 
@@ -27,7 +27,7 @@ class OfficialDevice(TypedDict, total=False):
     nodes: Required[list[int]]
 
 
-@table("ignore")
+@strict_table("ignore")
 class OfficialResult(TypedDict, total=False):
     """A result of the official tools."""
 
@@ -114,7 +114,7 @@ def placed_by(
                     placed[names[node]], turns[names[node]] = topology.names[d], turn
     missing = [name for name in names.values() if name not in placed]
     if missing:
-        faults.add(f"these nodes are on no device: {listed(missing)}")
+        faults.add(f"these nodes are on no device: {list_some(missing)}")
     faults.end()
     return placed, turns, checked
 
@@ -139,7 +139,7 @@ def to_msr(graph: Graph, costs: CostTable, topology: Topology) -> dict[str, Any]
     unsupported = np.flatnonzero(~np.isfinite(cpu_s))
     if unsupported.size:
         raise UsageError(
-            f"No CPU runs {listed([graph.names[i] for i in unsupported])}, which the format cannot say.",
+            f"No CPU runs {list_some([graph.names[i] for i in unsupported])}, which the format cannot say.",
             "Give times for CPUs, or a topology without any.",
         )
     cost_ms = _edge_costs(graph, topology) / MS

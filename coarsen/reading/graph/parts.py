@@ -52,7 +52,7 @@ def graph_from(parts: Parts, *, where: str, source: str) -> Graph:
         raise ModelError(f"{where} has {len(vocabulary)} types of operations.", f"Use at most {MOST_TYPES}.")
     ties: dict[Any, int] = {}
     edges, edge_bytes, reads = edges_of(
-        parts.pairs[0], parts.pairs[1], _ports(parts), np.rint(parts.edge_bytes).astype(np.int64)
+        parts.pairs[0], parts.pairs[1], _output_ports(parts), np.rint(parts.edge_bytes).astype(np.int64)
     )
     return Graph(
         names=parts.names,
@@ -72,7 +72,7 @@ def graph_from(parts: Parts, *, where: str, source: str) -> Graph:
     )
 
 
-def _ports(parts: Parts) -> Int64:
+def _output_ports(parts: Parts) -> Int64:
     """Return int64 [m], the output that each edge carries: as the file says, else as its bytes tell."""
     unsaid = np.flatnonzero(parts.ports < 0)
     unsaid = unsaid[np.lexsort((parts.pairs[1, unsaid], parts.pairs[0, unsaid]))]

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coarsen.reading.model.trial import SizeTrial, refusal, try_sizes
+from coarsen.reading.model.trial import SizeTrial, try_sizes, why_refused
 from coarsen.reading.model.tries import Tries
-from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, described
-from pipeline.core.errors import ModelError, listed
+from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
+from pipeline.core.errors import ModelError, list_some
 from pipeline.shared.model_inputs import input_name
 
 MOST_TRIALS = 16  # inferences with different sizes
@@ -52,30 +52,30 @@ def first_that_runs(
     start_s = time.monotonic()
     for model, chosen in itertools.islice(models, MOST_TRIALS):
         if all(shape.given for shape in chosen):
-            fault = _guarded(model, chosen, shapes, tries)
+            fault = _why_unfit(model, chosen, shapes, tries)
             return Unsuitable((fault,), model) if fault else Suitable(model, chosen)
-        sizes = described(chosen)
-        if doubtful and _elements(model) <= _elements(doubtful[0][0].model):
+        sizes = describe_shapes(chosen)
+        if doubtful and _count_elements(model) <= _count_elements(doubtful[0][0].model):
             continue
         fault = tries.faults().get(sizes, "")
-        trial = SizeTrial(fault) if fault else _tried(model, sizes, shapes, tries)
+        trial = SizeTrial(fault) if fault else _try_sizes(model, sizes, shapes, tries)
         if trial.fault:
             faults.append(f"with {sizes}: {trial.fault}")
         elif not trial.doubt:
-            return Suitable(model, _told(chosen, trial))
+            return Suitable(model, _with_comparison(chosen, trial))
         else:
             doubtful.append((Suitable(model, chosen), trial))
             if len(doubtful) > MOST_LARGER or time.monotonic() - start_s > DOUBTING_S:
                 break
     for found, _ in doubtful:
-        trial = _tried(found.model, described(found.chosen), shapes, tries, doubtful=True)
+        trial = _try_sizes(found.model, describe_shapes(found.chosen), shapes, tries, doubtful=True)
         if not trial.fault:
-            return Suitable(found.model, _told(found.chosen, trial))
-        faults.append(f"with {described(found.chosen)}: {trial.fault}")
+            return Suitable(found.model, _with_comparison(found.chosen, trial))
+        faults.append(f"with {describe_shapes(found.chosen)}: {trial.fault}")
     return Unsuitable(tuple(faults))
 
 
-def _tried(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, doubtful: bool = False) -> SizeTrial:
+def _try_sizes(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, doubtful: bool = False) -> SizeTrial:
     """Return what becomes of a model with some sizes, and write down that it was tried."""
     tries.begin(sizes)
     trial = try_sizes(model, dynamic_size=max(1, shapes.dynamic_size), doubtful=doubtful)
@@ -83,43 +83,43 @@ def _tried(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, doubtfu
     return trial
 
 
-def _guarded(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes, tries: Tries) -> str:
+def _why_unfit(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes, tries: Tries) -> str:
     """Return why a model does not run with shapes that a user gave or left open, "" if it does."""
-    sizes = described(chosen) or "what is open"
+    sizes = describe_shapes(chosen) or "what is open"
     if fault := tries.faults().get(sizes, ""):
         return fault
     tries.begin(sizes)
-    fault = _refused(model, chosen, shapes)
+    fault = _why_refused(model, chosen, shapes)
     tries.end(sizes, fault)
     return fault
 
 
-def _refused(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
+def _why_refused(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
     """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
     if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
-        return refusal(model) if chosen else ""
+        return why_refused(model) if chosen else ""
     unknown = [input_name(port) for port in model.inputs if port.get_partial_shape().rank.is_dynamic]
     if unknown:
         if shapes.keep_dynamic and not shapes.dynamic_size:
             return ""  # it is looked at, but not run
         raise _without_rank(unknown)
-    return refusal(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
+    return why_refused(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
 
 
 def _without_rank(names: Sequence[str]) -> ModelError:
     """Return the error for a model whose inputs of these names have no known number of dimensions."""
     return ModelError(
-        f"The rank of {listed(names)} is unknown.",
+        f"The rank of {list_some(names)} is unknown.",
         f"Give a shape, as in --shape '{names[0]}=1x128' or --shape '{names[0]}=scalar', or arrays with --input.",
     )
 
 
-def _told(chosen: Sequence[ChosenShape], trial: SizeTrial) -> list[ChosenShape]:
+def _with_comparison(chosen: Sequence[ChosenShape], trial: SizeTrial) -> list[ChosenShape]:
     """Return the shapes with what was compared to choose them."""
     words = f"compared: {trial.compared}" + (f"; {trial.doubt}" if trial.doubt else "")
     return [shape if shape.given else replace(shape, trial=words) for shape in chosen]
 
 
-def _elements(model: Any) -> int:
+def _count_elements(model: Any) -> int:
     """Return how many numbers the inputs of a model hold, what is open counting as little as it may."""
     return sum(math.prod(max(1, d.get_min_length()) for d in port.get_partial_shape()) for port in model.inputs)

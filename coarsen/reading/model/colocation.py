@@ -48,7 +48,7 @@ class Operations:
     dynamic: Sequence[tuple[int, int]] = ()
 
 
-def ties(operations: Operations, edges: Int32) -> Int32:
+def colocation_constraints(operations: Operations, edges: Int32) -> Int32:
     """Return int32 [n], equal numbers in [0, n) for operations that must run in one sub-model, -1 for free ones.
 
     edges: int32 [2, m], sorted by (producer, consumer), every producer before its consumer.
@@ -61,10 +61,10 @@ def ties(operations: Operations, edges: Int32) -> Int32:
         producers[consumer].append(producer)
         consumers[producer].append(consumer)
     fed = _fed_by_inputs(types, producers)
-    pairs = _state(types, producers, consumers, operations.variables)
-    pairs += _quantisation(types, producers, consumers, fed)
-    pairs += _dequantisation(operations, producers, consumers, fed)
-    pairs += _shapes(types, producers, consumers, fed, integer)
+    pairs = _state_pairs(types, producers, consumers, operations.variables)
+    pairs += _quantisation_pairs(types, producers, consumers, fed)
+    pairs += _dequantisation_pairs(operations, producers, consumers, fed)
+    pairs += _shape_pairs(types, producers, consumers, fed, integer)
     pairs += operations.dynamic
     if not pairs:
         return np.full(n, -1, np.int32)
@@ -81,7 +81,7 @@ def _fed_by_inputs(types: Sequence[str], producers: Sequence[Sequence[int]]) -> 
     return fed
 
 
-def _state(
+def _state_pairs(
     types: Sequence[str],
     producers: Sequence[Sequence[int]],
     consumers: Sequence[Sequence[int]],
@@ -113,7 +113,7 @@ def _state(
     return pairs + [(j, i) for i in variables if types[i] == "Assign" for j in producers[i]]
 
 
-def _quantisation(
+def _quantisation_pairs(
     types: Sequence[str],
     producers: Sequence[Sequence[int]],
     consumers: Sequence[Sequence[int]],
@@ -140,7 +140,7 @@ def _quantisation(
     return pairs
 
 
-def _dequantisation(
+def _dequantisation_pairs(
     operations: Operations, producers: Sequence[Sequence[int]], consumers: Sequence[Sequence[int]], fed: Sequence[bool]
 ) -> Pairs:
     """Return pairs that join quantised integers with what turns them back into numbers, and that with who takes it."""
@@ -160,7 +160,7 @@ def _dequantisation(
     return pairs
 
 
-def _shapes(
+def _shape_pairs(
     types: Sequence[str],
     producers: Sequence[Sequence[int]],
     consumers: Sequence[Sequence[int]],

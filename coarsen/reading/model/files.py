@@ -58,11 +58,15 @@ def _named_files(path: Path) -> list[tuple[str, Path]]:
 
 def _external_data(path: Path) -> list[str]:
     """Return the external data files that an ONNX file names, sorted; only such beneath its own folder."""
-    with _readable(path):
+    with _as_model_errors(path):
         if path.stat().st_size == 0:  # an empty file cannot be mapped
             return []
     locations: set[str] = set()
-    with _readable(path), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        _as_model_errors(path),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         for match in _ONNX_LOCATION.finditer(content):
             prefix = match.group(1)
             length = prefix[0] if len(prefix) == 1 else (prefix[0] & 0x7F) | prefix[1] << 7
@@ -87,20 +91,20 @@ def model_sha256(path: Path) -> str:
     for name, file in _named_files(path):
         if name:
             total.update(hashlib.sha256(os.fsencode(name)).digest())
-        with _readable(file), file.open("rb") as stream:
+        with _as_model_errors(file), file.open("rb") as stream:
             # The digest of each file, not its bytes: else bytes could move from one file to the next unseen.
             total.update(hashlib.file_digest(stream, "sha256").digest())
     return total.hexdigest()
 
 
 @contextlib.contextmanager
-def unchanged(path: Path, sha256: str) -> Iterator[None]:
+def require_unchanged(path: Path, sha256: str) -> Iterator[None]:
     """Refuse what is read of a model in this context unless its files are those of a hash all the time.
 
     Raises:
         ModelError: they are not; it is raised in place of what a reader says of a file that is half written.
     """
-    before = _stamps(path)
+    before = _file_stamps(path)
     fault: ModelError | None = None
     try:
         yield
@@ -117,23 +121,23 @@ def unchanged(path: Path, sha256: str) -> Iterator[None]:
 def _is_still(path: Path, stamps: Sequence[tuple[Path, int, int]], sha256: str) -> bool:
     """Return whether a model has not been touched since it had these stamps, and is of this hash."""
     try:
-        return _stamps(path) == stamps and model_sha256(path) == sha256
+        return _file_stamps(path) == stamps and model_sha256(path) == sha256
     except ModelError:  # it is gone
         return False
 
 
-def _stamps(path: Path) -> list[tuple[Path, int, int]]:
+def _file_stamps(path: Path) -> list[tuple[Path, int, int]]:
     """Return of every file of a model how large it is, in bytes, and when it changed, in nanoseconds."""
     stamps = []
     for file in model_files(path):
-        with _readable(file):
+        with _as_model_errors(file):
             status = file.stat()
         stamps.append((file, status.st_size, status.st_mtime_ns))
     return stamps
 
 
 @contextlib.contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def _as_model_errors(file: Path) -> Iterator[None]:
     """Turn what the file system refuses of a model's file into a ModelError."""
     try:
         yield

@@ -22,7 +22,7 @@ Attributes = Mapping[str, Any]
 Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], float]
 
 
-def elements(shape: Sequence[int]) -> float:
+def count_elements(shape: Sequence[int]) -> float:
     """Return the number of elements of a tensor; an unknown dimension (-1) counts 1.
 
     >>> elements((2, -1, 3))
@@ -46,48 +46,48 @@ def operation_flops(
     if op_type in DATA_MOVEMENT or not outputs:
         return 0.0
     if op_type in PER_OUTPUT_ELEMENT:
-        return PER_OUTPUT_ELEMENT[op_type] * elements(outputs[0])
+        return PER_OUTPUT_ELEMENT[op_type] * count_elements(outputs[0])
     if op_type in PER_INPUT_ELEMENT or op_type.startswith("Reduce"):
-        return elements(inputs[0])
+        return count_elements(inputs[0])
     formula = FORMULAS.get(op_type)
-    return elements(outputs[0]) if formula is None else formula(inputs, outputs, attributes or {})
+    return count_elements(outputs[0]) if formula is None else formula(inputs, outputs, attributes or {})
 
 
-def _convolution(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
+def _convolution_flops(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
     """Count 2 per weight that meets an output element; weights [out channels, in channels, kernel ...]."""
-    return 2 * elements(outputs[0]) * elements(inputs[1][1:])
+    return 2 * count_elements(outputs[0]) * count_elements(inputs[1][1:])
 
 
 def _group_convolution(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
     """Count the same with weights [groups, out channels per group, in channels per group, kernel ...]."""
-    return 2 * elements(outputs[0]) * elements(inputs[1][2:])
+    return 2 * count_elements(outputs[0]) * count_elements(inputs[1][2:])
 
 
 def _deformable_convolution(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
     """Count a convolution whose weights are the third input; the offsets' interpolation is left out."""
-    return 2 * elements(outputs[0]) * elements(inputs[2][1:])
+    return 2 * count_elements(outputs[0]) * count_elements(inputs[2][1:])
 
 
 def _transposed_convolution(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
     """Count 2 per weight that meets an input element; weights [in channels, out channels, kernel ...]."""
-    return 2 * elements(inputs[0]) * elements(inputs[1][1:])
+    return 2 * count_elements(inputs[0]) * count_elements(inputs[1][1:])
 
 
 def _transposed_group_convolution(inputs: Sequence[Shape], outputs: Sequence[Shape], _: Attributes) -> float:
     """Count the same with weights [groups, in channels per group, out channels per group, kernel ...]."""
-    return 2 * elements(inputs[0]) * elements(inputs[1][2:])
+    return 2 * count_elements(inputs[0]) * count_elements(inputs[1][2:])
 
 
-def _matmul(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
+def _matmul_flops(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count 2 per output element and element of the dimension summed over."""
     a, b = inputs[0], inputs[1]
     inner_a = a[-2:][0 if attributes.get("transpose_a") else -1] if a else -1
     inner_b = b[-2:][-1 if attributes.get("transpose_b") else 0] if b else -1
     inner = inner_a if inner_a >= 0 else inner_b  # one of both may be dynamic
-    return 2 * elements(outputs[0]) * elements((inner,))
+    return 2 * count_elements(outputs[0]) * count_elements((inner,))
 
 
-def _recurrent(gates: int, pointwise: int, weights: int) -> Formula:
+def _recurrent_formula(gates: int, pointwise: int, weights: int) -> Formula:
     """Return the formula of a recurrent cell or sequence.
 
     Per step, direction and batch element: both matrix products, their sum and the bias, 2 (|W| + |R|) + 2 gates h,
@@ -98,49 +98,51 @@ def _recurrent(gates: int, pointwise: int, weights: int) -> Formula:
 
     def formula(inputs: Sequence[Shape], _: Sequence[Shape], __: Attributes) -> float:
         w, r = inputs[weights], inputs[weights + 1]
-        rows = elements(w[:-1])
-        steps = elements(inputs[0][:-1])
-        return steps * (2 * (elements(w) + elements(r)) + 2 * rows + pointwise * rows / gates)
+        rows = count_elements(w[:-1])
+        steps = count_elements(inputs[0][:-1])
+        return steps * (2 * (count_elements(w) + count_elements(r)) + 2 * rows + pointwise * rows / gates)
 
     return formula
 
 
-def _attention(inputs: Sequence[Shape], _: Sequence[Shape], __: Attributes) -> float:
+def _attention_flops(inputs: Sequence[Shape], _: Sequence[Shape], __: Attributes) -> float:
     """Count Q K^T, scale, mask, softmax (5 per score) and the product with V; causal attention is not halved.
 
     Q [..., queries, width], K [..., keys, width], V [..., keys, value width], then an optional mask.
     """
     q, k, v = inputs[0], inputs[1], inputs[2]
-    scores = elements(q[:-1]) * elements(k[-2:-1])
-    per_score = 2 * elements(q[-1:]) + 1 + 5 + (1 if len(inputs) > 3 and inputs[3] else 0) + 2 * elements(v[-1:])
+    scores = count_elements(q[:-1]) * count_elements(k[-2:-1])
+    per_score = (
+        2 * count_elements(q[-1:]) + 1 + 5 + (1 if len(inputs) > 3 and inputs[3] else 0) + 2 * count_elements(v[-1:])
+    )
     return scores * per_score
 
 
-def _pooling(_: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
+def _pooling_flops(_: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count 1 per output element and element of the window."""
-    return elements(outputs[0]) * elements(attributes.get("kernel", ()))
+    return count_elements(outputs[0]) * count_elements(attributes.get("kernel", ()))
 
 
 def _mean_variance(_: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count mean and difference, 2 per element; with the variance also square, sum and division, 5."""
-    return elements(outputs[0]) * (5 if attributes.get("normalize_variance", True) else 2)
+    return count_elements(outputs[0]) * (5 if attributes.get("normalize_variance", True) else 2)
 
 
 def _local_response(_: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count square, sum over the window, scale, bias, power and division."""
-    return elements(outputs[0]) * (5 + float(attributes.get("size", 1)))
+    return count_elements(outputs[0]) * (5 + float(attributes.get("size", 1)))
 
 
-def _interpolate(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
+def _interpolate_flops(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count 2 per tap: 2 taps (linear) or 4 (cubic) along every dimension that changes; nearest only moves data."""
     mode = str(attributes.get("mode", "linear")).lower()
     if mode == "nearest":
         return 0.0
     changed = sum(before != after for before, after in zip(inputs[0], outputs[0], strict=False))
-    return 2 * elements(outputs[0]) * (4.0 if "cubic" in mode else 2.0) ** changed
+    return 2 * count_elements(outputs[0]) * (4.0 if "cubic" in mode else 2.0) ** changed
 
 
-def _einsum(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
+def _einsum_flops(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attributes) -> float:
     """Count 2 per combination of all indices of the equation, as a nest of loops without any reordering does."""
     terms = str(attributes.get("equation", "")).split("->")[0].split(",")
     size: dict[str, int] = {}
@@ -152,31 +154,31 @@ def _einsum(inputs: Sequence[Shape], outputs: Sequence[Shape], attributes: Attri
         ]
         for name, dimension in zip(names, shape, strict=False):
             size[name] = max(size.get(name, 1), dimension)
-    return 2 * elements(tuple(size.values())) if size else elements(outputs[0])
+    return 2 * count_elements(tuple(size.values())) if size else count_elements(outputs[0])
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "AvgPool": _pooling,
-    "BinaryConvolution": _convolution,
-    "Convolution": _convolution,
+    "AvgPool": _pooling_flops,
+    "BinaryConvolution": _convolution_flops,
+    "Convolution": _convolution_flops,
     "ConvolutionBackpropData": _transposed_convolution,
     "DeformableConvolution": _deformable_convolution,
-    "Einsum": _einsum,
+    "Einsum": _einsum_flops,
     "GroupConvolution": _group_convolution,
     "GroupConvolutionBackpropData": _transposed_group_convolution,
-    "Interpolate": _interpolate,
+    "Interpolate": _interpolate_flops,
     "LRN": _local_response,
     "MVN": _mean_variance,
-    "MatMul": _matmul,
-    "MaxPool": _pooling,
-    "ScaledDotProductAttention": _attention,
+    "MatMul": _matmul_flops,
+    "MaxPool": _pooling_flops,
+    "ScaledDotProductAttention": _attention_flops,
     # LSTM: 5 activations, 4 products and sums. GRU: 3 activations, 5 products and sums. RNN: 1 activation.
-    "LSTMSequence": _recurrent(4, 9, weights=4),
-    "GRUSequence": _recurrent(3, 8, weights=3),
-    "RNNSequence": _recurrent(1, 1, weights=3),
-    "LSTMCell": _recurrent(4, 9, weights=3),
-    "GRUCell": _recurrent(3, 8, weights=2),
-    "RNNCell": _recurrent(1, 1, weights=2),
+    "LSTMSequence": _recurrent_formula(4, 9, weights=4),
+    "GRUSequence": _recurrent_formula(3, 8, weights=3),
+    "RNNSequence": _recurrent_formula(1, 1, weights=3),
+    "LSTMCell": _recurrent_formula(4, 9, weights=3),
+    "GRUCell": _recurrent_formula(3, 8, weights=2),
+    "RNNCell": _recurrent_formula(1, 1, weights=2),
 }
 
 ATTRIBUTED = frozenset({"AvgPool", "Einsum", "Interpolate", "LRN", "MVN", "MatMul", "MaxPool"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coarsen.reading.model.flops import elements
+from coarsen.reading.model.flops import count_elements
 from pipeline.core.errors import ModelError
 from pipeline.core.figures import bytes_text
 from pipeline.core.settings import CoarsenSettings
@@ -61,7 +61,7 @@ class Growth:
     largest: str
 
 
-def growth(models: Iterable[Any], *, keeps: Callable[[Any], bool]) -> Growth:
+def constant_growth(models: Iterable[Any], *, keeps: Callable[[Any], bool]) -> Growth:
     """Return what folding makes of the constants of OpenVINO models, of which bodies are listed beside their owners.
 
     keeps: whether an operation is left as it is. A tensor whose shape is not known counts as 0 bytes.
@@ -97,7 +97,7 @@ def _tensor_bytes(op: Any, port: int) -> int:
     shape = op.get_output_partial_shape(port)
     if not shape.is_static:
         return 0
-    return -(-int(elements(tuple(shape.to_shape()))) * int(op.get_output_element_type(port).bitwidth) // 8)
+    return -(-int(count_elements(tuple(shape.to_shape()))) * int(op.get_output_element_type(port).bitwidth) // 8)
 
 
 def check_growth(grown: Growth, path: Path, *, file_bytes: int, limits: ReadLimits) -> None:

@@ -19,23 +19,23 @@ import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
 from coarsen.reading.model.choosing import Suitable, first_that_runs
-from coarsen.reading.model.colocation import Operations, ties
+from coarsen.reading.model.colocation import Operations, colocation_constraints
 from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
-from coarsen.reading.model.flops import ATTRIBUTED, Shape, elements, operation_flops
-from coarsen.reading.model.growth import ReadLimits, check_growth, growth
-from coarsen.reading.model.trial import refusal
+from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
+from coarsen.reading.model.growth import ReadLimits, check_growth, constant_growth
+from coarsen.reading.model.trial import why_refused
 from coarsen.reading.model.tries import Tries
 from coarsen.reading.sizes.dimensions import dimension_names
 from coarsen.reading.sizes.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.sizes.shapes import (
     ChosenShape,
     InputShapes,
-    concretes,
+    concrete_models,
     first_misfit,
+    format_shape,
     option_of,
     other_sizes,
     settle_states,
-    shown,
     with_given,
 )
 from coarsen.reading.sizes.size_ranges import OTHER_SIZES
@@ -45,8 +45,8 @@ from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import Reads, edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
 from pipeline.shared.payload import whole_ir
-from pipeline.shared.runtime_words import in_words
-from pipeline.shared.sizes import sized
+from pipeline.shared.runtime_words import refusal_in_words
+from pipeline.shared.sizes import concrete_shape
 
 logger = logging.getLogger(__name__)
 
@@ -110,17 +110,17 @@ def read_with_inputs(
             data = check_inputs(declared, data, Path(shapes.data))
             shapes = replace(shapes, given=(*shapes.given, *shape_texts(data)))
         shapeable = (
-            (_normalised(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold, prepare=prepare), chosen)
-            for shaped, chosen in concretes(declared, shapes, dimension_names(path))
+            (_normalise_model(shaped, path, file_bytes=file_bytes, limits=limits, fold=fold, prepare=prepare), chosen)
+            for shaped, chosen in concrete_models(declared, shapes, dimension_names(path))
         )
         found = first_that_runs(shapeable, shapes, tries or Tries())
     except RuntimeError as error:
-        raise _refusal(path, str(error)) from error
+        raise _refusal_error(path, str(error)) from error
     if isinstance(found, Suitable):
         _keep_names(declared, found.model)
         return found.model, found.chosen, data
     if found.given is not None:
-        raise _unsuited(declared, found.given, path, found.faults[-1], shapes)
+        raise _unsuited_error(declared, found.given, path, found.faults[-1], shapes)
     raise _without_sizes(with_given(declared, shapes), path, found.faults)
 
 
@@ -133,7 +133,7 @@ def _keep_names(declared: ov.Model, model: ov.Model) -> None:
         ours.get_tensor().set_names(theirs.get_names())
 
 
-def _normalised(
+def _normalise_model(
     model: ov.Model,
     path: Path,
     *,
@@ -148,7 +148,7 @@ def _normalised(
     prepare(model)
     packed = _keep_packed(model)
     if limits is not None:
-        grown = growth(models_within(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
+        grown = constant_growth(models_within(model), keeps=lambda op: _KEEP_FROM_FOLDING in op.get_rt_info())
         check_growth(grown, path, file_bytes=file_bytes, limits=limits)
     _fold_constants(model, packed, fold=fold)
     settle_states(model)
@@ -170,17 +170,21 @@ def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
     if not model.get_variables() or any(port.get_partial_shape().rank.is_dynamic for port in model.inputs):
         return ""
     size = max(1, shapes.dynamic_size)
-    why = refusal(model, dynamic_size=size, inferences=2)
-    return why if why and not refusal(model, dynamic_size=size) else ""
+    why = why_refused(model, dynamic_size=size, inferences=2)
+    return why if why and not why_refused(model, dynamic_size=size) else ""
 
 
-def _unsuited(declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes) -> PlacewrightError:
+def _unsuited_error(
+    declared: ov.Model, model: ov.Model, path: Path, why_not: str, shapes: InputShapes
+) -> PlacewrightError:
     """Return the error for a model that does not run with shapes that a user asked for, or asked to leave open."""
     ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
     if not ports:
         with_shapes = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in model.inputs)
         return UsageError(f"{path} does not run with {with_shapes}: {why_not}.", other_sizes(declared))
-    tried = ", ".join(f"{input_name(p)} {shown(sized(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports)
+    tried = ", ".join(
+        f"{input_name(p)} {format_shape(concrete_shape(p.get_partial_shape(), shapes.dynamic_size))}" for p in ports
+    )
     if shapes.ranges:
         return UsageError(f"{path} does not run with {tried}: it fails: {why_not}.", OTHER_SIZES)
     return UsageError(
@@ -194,7 +198,8 @@ def _without_sizes(model: ov.Model, path: Path, failed: Sequence[str]) -> ModelE
     ports = [port for port in model.inputs if port.get_partial_shape().is_dynamic]
     listed_inputs = ", ".join(f"{input_name(port)} {port.get_partial_shape()}" for port in ports)
     example = option_of(
-        ChosenShape(input_name(port), "", shown(sized(port.get_partial_shape(), 224)), given=True) for port in ports
+        ChosenShape(input_name(port), "", format_shape(concrete_shape(port.get_partial_shape(), 224)), given=True)
+        for port in ports
     )
     why = f"; {failed[0] if failed else first_misfit(model, ports)}"
     return ModelError(
@@ -213,7 +218,7 @@ def save_model(model: ov.Model, xml: Path) -> None:
         ov.save_model(model, written, compress_to_fp16=False)
 
 
-def _refusal(path: Path, message: str) -> ModelError:
+def _refusal_error(path: Path, message: str) -> ModelError:
     """Return the error for a model that OpenVINO refuses, in OpenVINO's words and in one line."""
     external = re.search(r"externally stored data in file \((?P<name>.+?), offset", message)
     if external:
@@ -229,10 +234,10 @@ def _refusal(path: Path, message: str) -> ModelError:
             f"OpenVINO cannot convert these operations of {path}: {', '.join(missing)}.",
             "Export the model without them, or convert it with an OpenVINO extension and give the IR.",
         )
-    return ModelError(f"OpenVINO cannot read {path}: {in_words(message)}.", CHECK_FILE)
+    return ModelError(f"OpenVINO cannot read {path}: {refusal_in_words(message)}.", CHECK_FILE)
 
 
-def _bodies(op: Any) -> list[tuple[ov.Model, int]]:
+def _bodies_of(op: Any) -> list[tuple[ov.Model, int]]:
     """Return the models inside an If, Loop or TensorIterator, each with how often it runs, 1 if that is not known."""
     match op.get_type_name():
         case "If":
@@ -246,7 +251,7 @@ def models_within(model: ov.Model) -> Iterator[ov.Model]:
     """Yield a model and the models in its bodies, and in theirs."""
     yield model
     for op in model.get_ordered_ops():
-        for body, _ in _bodies(op):
+        for body, _ in _bodies_of(op):
             yield from models_within(body)
 
 
@@ -364,7 +369,7 @@ def _shape_of(partial: Any) -> Shape:
     return tuple(d.get_length() if d.is_static else -1 for d in partial)
 
 
-def _operations(model: ov.Model) -> list[_Operation]:
+def _read_operations(model: ov.Model) -> list[_Operation]:
     """Return what is read of every operation, in topological order."""
     index: dict[str, int] = {}
     operations: list[_Operation] = []
@@ -372,20 +377,20 @@ def _operations(model: ov.Model) -> list[_Operation]:
         sources = [op.input_value(i) for i in range(op.get_input_size())]
         inputs = [(index[source.get_node().get_name()], source.get_index()) for source in sources]
         index[op.get_name()] = len(operations)
-        operations.append(_operation(op, inputs, [operations[producer].shapes[port] for producer, port in inputs]))
+        operations.append(_read_operation(op, inputs, [operations[producer].shapes[port] for producer, port in inputs]))
     return operations
 
 
-def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]) -> _Operation:
+def _read_operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]) -> _Operation:
     """Return what is read of one operation, whose inputs have been read before."""
     op_type = op.get_type_name()
     ports = range(op.get_output_size())
     shapes = [_shape_of(op.get_output_partial_shape(i)) for i in ports]
     types = [op.get_output_element_type(i) for i in ports]
     integer = all(kind.get_type_name() in _INTEGERS for kind in types)
-    sizes = [-(-int(elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
+    sizes = [-(-int(count_elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
     attributes = op.get_attributes() if op_type in ATTRIBUTED or op_type in ("ReadValue", "Assign") else {}
-    bodies = [(_operations(body), runs) for body, runs in _bodies(op)]
+    bodies = [(_read_operations(body), runs) for body, runs in _bodies_of(op)]
     if bodies:
         flops = max(runs * sum(inner.flops for inner in body) for body, runs in bodies)
         weight_bytes = sum(inner.weight_bytes for body, _ in bodies for inner in body)
@@ -407,7 +412,7 @@ def _operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[Shape]
     )
 
 
-def _edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
+def _read_edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
     """Return the edges, int32 [2, m] sorted and unique, the bytes that flow along each, int64 [m], and the reads."""
     rows = [
         (producer, consumer, port, operations[producer].byte_sizes[port])
@@ -417,7 +422,7 @@ def _edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
     return edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
 
 
-def _dynamic(operations: list[_Operation]) -> list[tuple[int, int]]:
+def _dynamic_tensors(operations: list[_Operation]) -> list[tuple[int, int]]:
     """Return (producer, consumer) of every tensor whose shape is dynamic."""
     return [
         (producer, consumer)
@@ -451,14 +456,14 @@ def to_graph(model: ov.Model, *, source: str, dynamic_cuts: bool = False) -> Gra
     source: sha256 of the model's files. dynamic_cuts: whether who makes a tensor of dynamic shape may be parted from
     who takes it, which HETERO does not support.
     """
-    operations = _operations(model)
-    edges, edge_bytes, reads = _edges(operations)
+    operations = _read_operations(model)
+    edges, edge_bytes, reads = _read_edges(operations)
     type_names = tuple(dict.fromkeys(op.type for op in operations))
     type_index = {name: i for i, name in enumerate(type_names)}
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
     types = [op.type for op in operations]
-    dynamic = [] if dynamic_cuts else _dynamic(operations)
+    dynamic = [] if dynamic_cuts else _dynamic_tensors(operations)
     integer, narrow = (
         np.array(flags, bool) for flags in zip(*((o.integer, o.narrow) for o in operations), strict=True)
     )
@@ -473,7 +478,7 @@ def to_graph(model: ov.Model, *, source: str, dynamic_cuts: bool = False) -> Gra
         edge_bytes=edge_bytes,
         shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in first_shapes], dtype=np.int64)]),
         shape_dim=np.array([d for shape in first_shapes for d in shape], np.int64),
-        colocate=ties(Operations(types, integer, narrow, variables, dynamic), edges),
+        colocate=colocation_constraints(Operations(types, integer, narrow, variables, dynamic), edges),
         kernel=np.full(len(operations), -1, np.int32),
         source=source,
         reads=reads,

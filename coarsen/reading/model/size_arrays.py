@@ -10,12 +10,12 @@ import numpy as np
 
 from coarsen.reading.model.trial import refusal_of
 from coarsen.reading.model.tries import Tries
-from coarsen.reading.sizes.size_ranges import OTHER_SIZES, parse_range, points_of
+from coarsen.reading.sizes.size_ranges import OTHER_SIZES, parse_range, size_points
 from pipeline.core.errors import UsageError
 from pipeline.shared.checks import CHECKS, save_by_kind
 from pipeline.shared.measured_sizes import MeasuredSize, save_sizes
 from pipeline.shared.model_inputs import GIVEN, NOISE, Inputs, input_name, make_checks, make_inputs
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 
 
 def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Tries) -> None:
@@ -31,7 +31,7 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
     """
     names = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
     names[""] = input_name(model.inputs[0])
-    points = points_of([parse_range(text) for text in texts])
+    points = size_points([parse_range(text) for text in texts])
     heaviest = max(range(len(points)), key=lambda number: points[number][1])
     sizes, checks, others = list[MeasuredSize](), dict[str, Inputs](), dict[str, Inputs]()
     for number, (shapes, share) in enumerate(points):
@@ -42,7 +42,9 @@ def save_size_arrays(model: Any, texts: Sequence[str], folder: Path, tries: Trie
         try:
             shaped.reshape({name: list(shape) for name, shape in size.shapes.items()})
         except RuntimeError as error:
-            raise UsageError(f"The model does not run with {size}: {in_words(str(error))}.", OTHER_SIZES) from error
+            raise UsageError(
+                f"The model does not run with {size}: {refusal_in_words(str(error))}.", OTHER_SIZES
+            ) from error
         arrays = make_inputs(shaped, seed=0, dynamic_size=1)
         fault = tries.faults().get(str(size), "")
         if not fault:

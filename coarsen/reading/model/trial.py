@@ -19,7 +19,7 @@ import openvino as ov
 
 from coarsen.reading.model.files import RUNNING
 from pipeline.shared.model_inputs import Inputs, input_name, make_inputs
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.processors import usable_processors
 
 DEVICE = "CPU"
@@ -52,7 +52,7 @@ class SizeTrial:
     compared: str = ""
 
 
-def refusal(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
+def why_refused(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
     """Return in words why a model does not run on the CPU; "" if it does.
 
     dynamic_size: of dimensions that are open, but the first. inferences: one after another, each of which finds the
@@ -62,14 +62,14 @@ def refusal(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
 
 
 def refusal_of(model: Any, arrays: Inputs, *, inferences: int = 1) -> str:
-    """Return in words why a model does not run with these inputs, see `refusal`."""
-    _say(arrays)
+    """Return in words why a model does not run with these inputs, see `why_refused`."""
+    _print_outputs(arrays)
     try:
-        request = _compiled(model).create_infer_request()
+        request = _compile_model(model).create_infer_request()
         for _ in range(inferences):
             _infer(request, model, arrays)
     except RuntimeError as error:
-        return in_words(str(error))
+        return refusal_in_words(str(error))
     return ""
 
 
@@ -84,16 +84,16 @@ def try_sizes(
     only if that is expected to take `comparing_s` or less.
     """
     arrays, others = (make_inputs(model, seed=seed, dynamic_size=dynamic_size) for seed in (0, 1))
-    _say(arrays)
+    _print_outputs(arrays)
     try:
         start_s = time.monotonic()
-        request = _compiled(model).create_infer_request()
+        request = _compile_model(model).create_infer_request()
         ready_s = time.monotonic()
-        first = _outputs(request, model, arrays)
+        first = _first_outputs(request, model, arrays)
         infer_s = time.monotonic() - ready_s
-        uses = [_upstream(output) for output in model.outputs]
+        uses = [_upstream_types(output) for output in model.outputs]
         varying = {name for name, array in arrays.items() if not _is_constant(array)}
-        doubt = _doubt(model, first, uses, varying)
+        doubt = _doubtful_outputs(model, first, uses, varying)
         if doubt and not doubtful:
             return SizeTrial(doubt=doubt)
         if any(use & RANDOM for use in uses):
@@ -102,32 +102,32 @@ def try_sizes(
         if 2 * infer_s > comparing_s:
             left_out.append("two inferences")
         else:
-            _outputs(request, model, others)
-            if fault := _difference(model, first, _outputs(request, model, arrays), uses):
+            _first_outputs(request, model, others)
+            if fault := _describe_difference(model, first, _first_outputs(request, model, arrays), uses):
                 return SizeTrial(f"of two inferences with the same inputs, {fault}")
             compared.append("two inferences")
         threads = usable_processors().count
         if ready_s - start_s + threads * infer_s > comparing_s:
             left_out.append("1 thread and all")
         else:
-            single = _compiled(model, {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
-            theirs = _outputs(single, model, arrays)
-            if fault := _difference(model, first, theirs, uses, every=False):
+            single = _compile_model(model, {"INFERENCE_NUM_THREADS": 1}).create_infer_request()
+            theirs = _first_outputs(single, model, arrays)
+            if fault := _describe_difference(model, first, theirs, uses, every=False):
                 return SizeTrial(f"of 1 thread and of all, {fault}")
-            rounded = _difference(model, first, theirs, uses)
+            rounded = _describe_difference(model, first, theirs, uses)
             compared.append("1 thread and all" + (f" ({rounded}, as rounding may do)" if rounded else ""))
     except RuntimeError as error:
-        return SizeTrial(in_words(str(error)))
+        return SizeTrial(refusal_in_words(str(error)))
     costs = f"compiling takes {ready_s - start_s:.2g} s, an inference {infer_s:.2g} s"
     slow = f"; {' and '.join(left_out)} were not compared: {costs}" if left_out else ""
     return SizeTrial("", doubt, f"{', '.join(compared) or 'nothing'}{slow}")
 
 
-def _say(arrays: Inputs) -> None:
+def _print_outputs(arrays: Inputs) -> None:
     logger.info("%s %s", RUNNING, ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items()))
 
 
-def _compiled(model: Any, properties: dict[str, Any] | None = None) -> Any:
+def _compile_model(model: Any, properties: dict[str, Any] | None = None) -> Any:
     return ov.Core().compile_model(model, DEVICE, {**PROPERTIES, **(properties or {})})
 
 
@@ -137,14 +137,14 @@ def _infer(request: Any, model: Any, arrays: Inputs) -> None:
     request.infer()
 
 
-def _outputs(request: Any, model: Any, arrays: Inputs) -> Arrays:
+def _first_outputs(request: Any, model: Any, arrays: Inputs) -> Arrays:
     """Return copies of the outputs of an inference that finds the states as they are at first."""
     request.reset_state()
     _infer(request, model, arrays)
     return [np.array(tensor.data) for tensor in request.output_tensors]
 
 
-def _upstream(output: Any) -> frozenset[str]:
+def _upstream_types(output: Any) -> frozenset[str]:
     """Return of what an output is computed: types of operations, and names of inputs after "input "."""
     seen, types, waiting = set(), set(), [output.get_node()]
     while waiting:
@@ -158,7 +158,7 @@ def _upstream(output: Any) -> frozenset[str]:
     return frozenset(types)
 
 
-def _doubt(model: Any, outputs: Arrays, uses: Sequence[frozenset[str]], varying: set[str]) -> str:
+def _doubtful_outputs(model: Any, outputs: Arrays, uses: Sequence[frozenset[str]], varying: set[str]) -> str:
     """Return in words which outputs tell little: those that are empty, NaN, or the same all over; "" if none is.
 
     Indices and decisions may well be the same all over, if any other output is not. An output that is of one element,
@@ -172,17 +172,19 @@ def _doubt(model: Any, outputs: Arrays, uses: Sequence[frozenset[str]], varying:
         judged += 1
         kind = array.dtype.kind
         if array.size == 0:
-            told[_name(output)] = "is empty", kind
+            told[_output_name(output)] = "is empty", kind
         elif kind == "f" and np.isnan(array).any():
-            told[_name(output)] = "is not a number", kind
+            told[_output_name(output)] = "is not a number", kind
         elif array.size > 1 and _is_constant(array):
-            told[_name(output)] = f"is {float(array.flat[0]):g} everywhere", kind
+            told[_output_name(output)] = f"is {float(array.flat[0]):g} everywhere", kind
     if len(told) < judged:
         told = {name: (words, kind) for name, (words, kind) in told.items() if kind == "f"}
     return ", ".join(f"the output {name} {words}" for name, (words, _) in told.items())
 
 
-def _difference(model: Any, ours: Arrays, theirs: Arrays, uses: Sequence[frozenset[str]], *, every: bool = True) -> str:
+def _describe_difference(
+    model: Any, ours: Arrays, theirs: Arrays, uses: Sequence[frozenset[str]], *, every: bool = True
+) -> str:
     """Return in words which output differs between two inferences; "" if none does by more than rounding.
 
     every: whether outputs that rounding decides are looked at, too. Where sums are of another order, as on another
@@ -195,18 +197,18 @@ def _difference(model: Any, ours: Arrays, theirs: Arrays, uses: Sequence[frozens
         if a.shape != b.shape:
             if discrete:  # how many boxes are left may hang on rounding
                 continue
-            return f"the output {_name(output)} has the shapes {list(a.shape)} and {list(b.shape)}"
+            return f"the output {_output_name(output)} has the shapes {list(a.shape)} and {list(b.shape)}"
         if a.size == 0:
             continue
         x, y = a.astype(np.float64), b.astype(np.float64)
         if (np.isnan(x) != np.isnan(y)).any():
-            return f"the output {_name(output)} is not a number in one of them"
+            return f"the output {_output_name(output)} is not a number in one of them"
         x, y = np.nan_to_num(x, posinf=0, neginf=0), np.nan_to_num(y, posinf=0, neginf=0)
         scale = max(float(np.linalg.norm(x)), float(np.linalg.norm(y)))
         distance = float(np.linalg.norm(x - y)) / scale if scale else 0.0
         changed = float((np.abs(x - y) > TOLERANCE * scale / np.sqrt(x.size)).mean())
         if distance > (MOST_CHANGED if discrete else TOLERANCE) and (not discrete or changed > MOST_CHANGED):
-            return f"the output {_name(output)} differs by {100 * distance:.2g} %"
+            return f"the output {_output_name(output)} differs by {100 * distance:.2g} %"
     return ""
 
 
@@ -214,5 +216,5 @@ def _is_constant(array: Any) -> bool:
     return bool(array.size == 0 or (array == array.flat[0]).all())
 
 
-def _name(output: Any) -> str:
+def _output_name(output: Any) -> str:
     return str(output.get_any_name()) if output.get_names() else str(output.get_node().get_friendly_name())

@@ -23,7 +23,7 @@ class Way:
 USUAL = Way()
 
 
-def expose(model: Any, name: str) -> None:
+def expose_result(model: Any, name: str) -> None:
     """Make the first result of an operation an output of an OpenVINO model, behind those that it has.
 
     Raises:

@@ -24,7 +24,7 @@ from pipeline.core.errors import ModelError
 from pipeline.shared.checks import CHECKS, REFERENCE, load_by_kind, relative_l2
 from pipeline.shared.departing import first_departure_before
 from pipeline.shared.model_inputs import Inputs
-from pipeline.shared.model_outputs import expose
+from pipeline.shared.model_outputs import expose_ports
 
 SKIPPED = frozenset({"Parameter", "Constant", "Result", "Assign", "ReadValue"})
 SHARE = 0.1  # of the difference of the output, from which a result counts as departing
@@ -54,7 +54,7 @@ def first_departure(folder: Path, source: Path, kind: str, output: str, seconds:
         return ""
     alone = _Alone(model, inputs, should_be, limit)
     last = str(model.outputs[place].get_node().input_value(0).get_node().get_friendly_name())
-    producers = {str(op.get_friendly_name()): _producers(op) for op in model.get_ordered_ops()}
+    producers = {str(op.get_friendly_name()): _producer_names(op) for op in model.get_ordered_ops()}
     return first_departure_before(last, producers, alone.departs, lambda: time.monotonic() < end).operation
 
 
@@ -76,7 +76,7 @@ def _should_be(model: ov.Model, inputs: Inputs, expected: npt.NDArray[Any], plac
     """Return what the result of every operation should be, None if nothing gives the expected output."""
     everywhere = model.clone()
     operations = [op for op in everywhere.get_ordered_ops() if op.get_type_name() not in SKIPPED]
-    places = expose(everywhere, [op.output(0) for op in operations])
+    places = expose_ports(everywhere, [op.output(0) for op in operations])
     names = [str(op.get_friendly_name()) for op in operations]
     for runs in (partial(on_cpu, inferences=1), by_evaluate):
         try:
@@ -99,11 +99,11 @@ class _Alone:
         if name not in self.should_be:
             return None
         seen = self.model.clone()
-        [at] = expose(seen, [{o.get_friendly_name(): o for o in seen.get_ops()}[name].output(0)])
+        [at] = expose_ports(seen, [{o.get_friendly_name(): o for o in seen.get_ops()}[name].output(0)])
         found = on_cpu(seen, 1)(self.inputs)[f"output_{at}"]
         wanted = self.should_be[name]
         return found.shape != wanted.shape or relative_l2(found, wanted) > self.limit
 
 
-def _producers(op: ov.Node) -> list[str]:
+def _producer_names(op: ov.Node) -> list[str]:
     return [str(value.get_node().get_friendly_name()) for value in op.input_values()]

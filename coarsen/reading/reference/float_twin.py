@@ -43,12 +43,12 @@ def float_twin(path: Path) -> bytes | None:
     integers = sorted({node.op_type for node in model.graph.node if node.op_type.startswith("QLinear")})
     if integers:
         raise ModelError(f"{', '.join(integers)} have no counterpart in floating point")
-    _replace(model.graph, onnx)
+    _replace_operations(model.graph, onnx)
     twin: bytes = model.SerializeToString()
     return twin
 
 
-def _replace(graph: Any, onnx: Any) -> None:
+def _replace_operations(graph: Any, onnx: Any) -> None:
     """Replace the operations of a graph, and of those inside it."""
     floats: set[str] = set()  # tensors that are floating point in the twin and integers in the model
     constants = {c.name: c for c in graph.initializer}
@@ -58,18 +58,18 @@ def _replace(graph: Any, onnx: Any) -> None:
     for node in graph.node:
         for attribute in node.attribute:
             for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                _replace(inner, onnx)
+                _replace_operations(inner, onnx)
         if node.op_type == "DynamicQuantizeLinear":
             floats.add(node.output[0])
-            nodes += _unrounded(node, onnx)
+            nodes += _unrounded_nodes(node, onnx)
         elif node.op_type in INTEGER_PRODUCTS and node.input[0] in floats:
             floats.add(node.output[0])
-            nodes += _product(node, constants, onnx)
+            nodes += _float_product(node, constants, onnx)
         elif node.op_type == "DynamicQuantizeLSTM":
-            nodes += _lstm(node, onnx)
+            nodes += _float_lstm(node, onnx)
         elif node.op_type == "QuantizeLinear" and node.input[0] not in constants:
             floats.add(node.output[0])
-            nodes += _clipped(node, constants, onnx)
+            nodes += _clipping_nodes(node, constants, onnx)
         elif node.op_type == "DequantizeLinear" and node.input[0] in floats:
             nodes.append(onnx.helper.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name))
         elif node.op_type in PASSED_ON and node.input[0] in floats:
@@ -81,7 +81,7 @@ def _replace(graph: Any, onnx: Any) -> None:
     graph.node.extend(nodes)
 
 
-def _unrounded(node: Any, onnx: Any) -> list[Any]:
+def _unrounded_nodes(node: Any, onnx: Any) -> list[Any]:
     """Return what gives a tensor back in place of its quantised values, with a scale of 1 and a zero point of 0."""
     make, types = onnx.helper, onnx.TensorProto
     scale = make.make_tensor(f"{node.output[1]}_one", types.FLOAT, [], [1.0])
@@ -93,10 +93,10 @@ def _unrounded(node: Any, onnx: Any) -> list[Any]:
     return nodes
 
 
-def _clipped(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
+def _clipping_nodes(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
     """Return what clips a tensor to the range of its quantised values, where that is one range and known."""
     make, types = onnx.helper, onnx.TensorProto
-    scale, zero = (_value(name, constants, onnx) for name in (*node.input[1:3], "")[:2])
+    scale, zero = (_constant_value(name, constants, onnx) for name in (*node.input[1:3], "")[:2])
     if scale is None or zero is None or scale.size != 1 or zero.size != 1 or zero.dtype.kind not in "iu":
         return [make.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name)]
     limits = np.iinfo(zero.dtype)
@@ -108,12 +108,12 @@ def _clipped(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
     return [*nodes, make.make_node("Clip", [node.input[0], *names], [node.output[0]], name=node.name)]
 
 
-def _value(name: str, constants: Mapping[str, Any], onnx: Any) -> npt.NDArray[Any] | None:
+def _constant_value(name: str, constants: Mapping[str, Any], onnx: Any) -> npt.NDArray[Any] | None:
     """Return the value of a constant, None of what is none."""
     return onnx.numpy_helper.to_array(constants[name]) if name in constants else None
 
 
-def _product(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
+def _float_product(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
     """Return the product of floating point numbers in place of one of integers."""
     make, types = onnx.helper, onnx.TensorProto
     weights = f"{node.output[0]}_weights"
@@ -144,7 +144,7 @@ def _by_channel(zero: str, shaped: str, rank: int, onnx: Any) -> list[Any]:
     ]
 
 
-def _lstm(node: Any, onnx: Any) -> list[Any]:
+def _float_lstm(node: Any, onnx: Any) -> list[Any]:
     """Return an LSTM of floating point weights in place of com.microsoft's of quantised ones, [dirs, inputs, 4 h]."""
     make, types = onnx.helper, onnx.TensorProto
     stem = node.output[0] or node.output[1] or node.output[2]

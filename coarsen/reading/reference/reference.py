@@ -43,7 +43,7 @@ from pipeline.shared.checks import (
 )
 from pipeline.shared.measured_sizes import load_sizes
 from pipeline.shared.model_inputs import Inputs, input_name, make_checks
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 
 TIMED_INFERENCES = 3
 SHAKING = 1e-5  # most by which an input is changed, relatively, to see how much outputs depend on chance
@@ -88,9 +88,9 @@ def write_outputs(
         inferences = order.inferences if model.get_variables() else 1
         run = on_cpu(model, inferences)
         least = len(load_sizes(out)) or 1
-        ours = _each(run, checks, begun + order.seconds, least)
+        ours = _outputs_by_kind(run, checks, begun + order.seconds, least)
         save_by_kind(out / NORMALISED, ours)
-        timing = {"inference_s": _fastest(run, dict(checks[next(iter(ours))])) / inferences}
+        timing = {"inference_s": _fastest_s(run, dict(checks[next(iter(ours))])) / inferences}
         (out / TIMING).write_text(json.dumps(timing), encoding="utf-8")
         if order.source:
             facts.kinds = list(ours)
@@ -100,7 +100,7 @@ def write_outputs(
             if facts.executor == AS_READ and inferences == 1 and flops <= MOST_EVALUATED_FLOPS:
                 _write_evaluated(path, dict(list(checks.items())[:least]), out, facts, order.seconds)
     except (RuntimeError, ModelError) as error:
-        facts.why_not.append(f"Nothing was compared: {_in_a_line(error)}")
+        facts.why_not.append(f"Nothing was compared: {_in_one_line(error)}")
         _write_facts(out, facts)
 
 
@@ -177,7 +177,7 @@ class OnnxSession:
         try:
             self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors have no common base but this
-            raise ModelError(_in_a_line(error)) from error
+            raise ModelError(_in_one_line(error)) from error
         self._called = {name: input_name(p) for p in source.inputs for name in (*p.get_names(), input_name(p))}
         self.outputs: list[str] = [output.name for output in self._session.get_outputs()]
 
@@ -191,7 +191,7 @@ class OnnxSession:
         try:
             found = self._session.run(list(names), feed)
         except Exception as error:
-            raise ModelError(_in_a_line(error)) from error
+            raise ModelError(_in_one_line(error)) from error
         return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 
 
@@ -213,12 +213,14 @@ def by_evaluate(source: ov.Model) -> Run:
     return run
 
 
-def _shaken(checks: ByKind) -> dict[str, Inputs]:
+def _perturbed_inputs(checks: ByKind) -> dict[str, Inputs]:
     """Return inputs whose floating point entries differ by a few times what rounding in f32 does; none without such."""
     rng = np.random.default_rng(0)
     return {
         kind: {
-            name: (a + SHAKING * _size(a) * rng.uniform(-1, 1, a.shape)).astype(a.dtype) if a.dtype.kind == "f" else a
+            name: (a + SHAKING * _entry_sizes(a) * rng.uniform(-1, 1, a.shape)).astype(a.dtype)
+            if a.dtype.kind == "f"
+            else a
             for name, a in inputs.items()
         }
         for kind, inputs in checks.items()
@@ -226,14 +228,14 @@ def _shaken(checks: ByKind) -> dict[str, Inputs]:
     }
 
 
-def _size(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _entry_sizes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return how large the entries of an array are, none smaller than they are in the mean; 1 of nothing but zeros."""
     mean = float(np.sqrt(np.mean(np.square(array, dtype=np.float64)))) if array.size else 0.0
     size: npt.NDArray[Any] = np.maximum(np.abs(array), mean or 1.0)
     return size
 
 
-def _fastest(run: Run, inputs: Inputs) -> float:
+def _fastest_s(run: Run, inputs: Inputs) -> float:
     """Return the seconds of the fastest of a few inferences."""
     times = []
     for _ in range(TIMED_INFERENCES):
@@ -243,7 +245,7 @@ def _fastest(run: Run, inputs: Inputs) -> float:
     return min(times)
 
 
-def _each(run: Run, checks: ByKind, end: float = math.inf, least: int = 1) -> dict[str, Arrays]:
+def _outputs_by_kind(run: Run, checks: ByKind, end: float = math.inf, least: int = 1) -> dict[str, Arrays]:
     """Return outputs by kind of inputs: of the first few, and of others until a moment of the monotonic clock."""
     found: dict[str, Arrays] = {}
     for kind, inputs in checks.items():
@@ -257,8 +259,8 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     """Write what ONNX Runtime gives for a file, and for its float twin; return whether it could."""
     try:
         run = by_onnxruntime(path, source)
-        save_by_kind(out / REFERENCE, _each(run, checks))
-        save_by_kind(out / SHAKEN, _each(run, _shaken(checks)))
+        save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
+        save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
     except MissingPackageError as error:
         facts.why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         return False
@@ -269,7 +271,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     try:
         twin = float_twin(path)
         if twin is not None:
-            save_by_kind(out / FLOAT, _each(by_onnxruntime(twin, source), checks))
+            save_by_kind(out / FLOAT, _outputs_by_kind(by_onnxruntime(twin, source), checks))
     except (MissingPackageError, ModelError) as error:
         facts.why_not.append(f"No float reference of the quantised model: {error}")
     return True
@@ -278,10 +280,10 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
 def _write_as_read(source: ov.Model, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
     try:
         run = on_cpu(source, inferences)
-        save_by_kind(out / REFERENCE, _each(run, checks))
-        save_by_kind(out / SHAKEN, _each(run, _shaken(checks)))
+        save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
+        save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
     except RuntimeError as error:
-        facts.why_not.append(f"{AS_READ} does not run on the CPU: {in_words(str(error))}")
+        facts.why_not.append(f"{AS_READ} does not run on the CPU: {refusal_in_words(str(error))}")
     else:
         facts.executor = AS_READ
 
@@ -292,9 +294,9 @@ def _write_evaluated(path: Path, checks: ByKind, out: Path, facts: ReferenceFact
     _write_facts(out, facts)
     try:
         with _ended_after(seconds):
-            save_by_kind(out / EVALUATED, _each(by_evaluate(ov.Core().read_model(path)), checks))
+            save_by_kind(out / EVALUATED, _outputs_by_kind(by_evaluate(ov.Core().read_model(path)), checks))
     except (RuntimeError, ModelError) as error:
-        facts.cross_check = _in_a_line(error)
+        facts.cross_check = _in_one_line(error)
     else:
         facts.cross_check = ""
     _write_facts(out, facts)
@@ -319,5 +321,5 @@ def _write_facts(out: Path, facts: ReferenceFacts) -> None:
     (out / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
 
 
-def _in_a_line(error: Exception) -> str:
-    return in_words(str(error)) or type(error).__name__
+def _in_one_line(error: Exception) -> str:
+    return refusal_in_words(str(error)) or type(error).__name__

@@ -32,8 +32,8 @@ from coarsen.reading.reference.reference import (
 )
 from pipeline.core.errors import MissingPackageError, ModelError
 from pipeline.shared.checks import CHECKS, EVALUATED, OUTPUTS, ByKind, load_by_kind, relative_l2, save_by_kind
-from pipeline.shared.model_outputs import expose
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.model_outputs import expose_ports
+from pipeline.shared.runtime_words import refusal_in_words
 
 LARGEST_COPY = 2**31 - 1  # bytes of an ONNX file in one piece
 AGREES = 0.05  # relative distance up to which the CPU agrees with the reference implementation on the source
@@ -65,12 +65,12 @@ def write_source_results(order: ResultsOrder) -> dict[str, Any]:
     folder, path = Path(order.folder), Path(order.source)
     checks = load_by_kind(folder / CHECKS)
     normalised, source = ov.Core().read_model(folder / "model.xml"), ov.Core().read_model(path)
-    wanted = _taken(normalised, order.operations)
+    wanted = _consumed_outputs(normalised, order.operations)
     why_not: list[str] = []
     if path.suffix == ".onnx":
         try:
             found = _by_onnxruntime(path, source, wanted)
-            _write(found, checks, order.paths)
+            _write_results(found, checks, order.paths)
         except MissingPackageError as error:
             why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         except ModelError as error:
@@ -79,16 +79,16 @@ def write_source_results(order: ResultsOrder) -> dict[str, Any]:
             return {"executor": found.executor, "why_not": why_not}
     try:
         found = _as_read(path, source, wanted, folder)
-        _write(found, checks, order.paths)
+        _write_results(found, checks, order.paths)
     except RuntimeError as error:
-        cause = f"{path} does not run as it is read: {in_words(str(error))}."
+        cause = f"{path} does not run as it is read: {refusal_in_words(str(error))}."
         raise ModelError(
             " ".join([cause, *why_not]), "Name another run: --against CPU, or give other sizes."
         ) from error
     return {"executor": found.executor, "why_not": why_not}
 
 
-def _write(found: _Found, checks: ByKind, paths: Mapping[str, str]) -> None:
+def _write_results(found: _Found, checks: ByKind, paths: Mapping[str, str]) -> None:
     for kind, path in paths.items():
         arrays = found.run(dict(checks[kind]))
         written = {OUTPUTS: {name: arrays[name] for name in found.outputs}}
@@ -97,7 +97,7 @@ def _write(found: _Found, checks: ByKind, paths: Mapping[str, str]) -> None:
         save_by_kind(Path(path), written)
 
 
-def _taken(model: ov.Model, operations: Sequence[str]) -> dict[Place, ov.Output]:
+def _consumed_outputs(model: ov.Model, operations: Sequence[str]) -> dict[Place, ov.Output]:
     """Return those outputs of operations of a model that somebody takes."""
     known = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
     return {
@@ -149,16 +149,16 @@ def _as_read(path: Path, source: ov.Model, wanted: Mapping[Place, ov.Output], fo
     if path.suffix != ".xml":
         name_the_nameless(source)
     outputs = [f"output_{i}" for i in range(len(source.outputs))]
-    joined = _joined(source, wanted)
-    right = not (folder / EVALUATED).exists() or _agrees(on_cpu(source, 1), folder)
-    exposed = zip(joined, expose(source, list(joined.values())), strict=True)
+    joined = _match_outputs(source, wanted)
+    right = not (folder / EVALUATED).exists() or _agrees_with_reference(on_cpu(source, 1), folder)
+    exposed = zip(joined, expose_ports(source, list(joined.values())), strict=True)
     names = {place: f"output_{i}" for place, i in exposed}
     if right:
         return _Found(AS_READ, on_cpu(source, 1), outputs, names)
     return _Found(EVALUATE, by_evaluate(source), outputs, names)
 
 
-def _joined(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[Place, ov.Output]:
+def _match_outputs(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[Place, ov.Output]:
     """Return the output of the source for each place that has one, by the name of its tensor or its operation's."""
     # A Result's output has the names of the tensor that it takes.
     operations = [op for op in source.get_ordered_ops() if op.get_type_name() != "Result"]
@@ -177,7 +177,7 @@ def _joined(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[Place, 
     return joined
 
 
-def _agrees(run: Run, folder: Path) -> bool:
+def _agrees_with_reference(run: Run, folder: Path) -> bool:
     """Return whether what runs the source gives what the reference implementation does."""
     [(kind, expected)] = load_by_kind(folder / EVALUATED).items()
     outputs = run(dict(load_by_kind(folder / CHECKS)[kind]))

@@ -12,8 +12,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.rewriting.integer_products import QuantisedWeights, constant_value, unpacked
-from coarsen.reading.rewriting.portions import named
+from coarsen.reading.rewriting.integer_products import QuantisedWeights, constant_value, unpack_weights
+from coarsen.reading.rewriting.portions import set_name
 from pipeline.core.arrays import Float32
 
 LEAST_WEIGHTS = 1 << 12  # of a matrix; smaller ones stay in the caches as they are
@@ -33,20 +33,20 @@ def compress_weights(model: ov.Model) -> list[str]:
     rewritten = []
     for op in operations:
         port = {"MatMul": 1, "Gather": 0}.get(op.get_type_name())
-        matrix = None if port is None else _matrix(op.input_value(port))
+        matrix = None if port is None else _constant_matrix(op.input_value(port))
         if port is None or matrix is None or (op.get_type_name() == "Gather" and not _takes_rows(op)):
             continue
         name = op.get_friendly_name()
         if op.get_type_name() == "MatMul" and not op.get_attributes()["transpose_b"]:
-            _transpose(op, unpacked(rounded(np.ascontiguousarray(matrix.T)), name, taken), taken)
+            _transpose_product(op, unpack_weights(quantise_rows(np.ascontiguousarray(matrix.T)), name, taken), taken)
         else:
-            op.input(port).replace_source_output(unpacked(rounded(matrix), name, taken).output(0))
+            op.input(port).replace_source_output(unpack_weights(quantise_rows(matrix), name, taken).output(0))
         rewritten.append(name)
     model.validate_nodes_and_infer_types()
     return rewritten
 
 
-def rounded(matrix: Float32) -> QuantisedWeights:
+def quantise_rows(matrix: Float32) -> QuantisedWeights:
     """Return weights float32 [n, k] as int8 of -127 .. 127 with a scale for each row.
 
     >>> weights = rounded(np.array([[127.0, -63.6], [0.0, 0.0]], np.float32))
@@ -58,7 +58,7 @@ def rounded(matrix: Float32) -> QuantisedWeights:
     return QuantisedWeights(np.rint(matrix / scale).astype(np.int32), scale)
 
 
-def _matrix(value: Any) -> Float32 | None:
+def _constant_matrix(value: Any) -> Float32 | None:
     """Return a value that is always the same matrix of enough finite floating numbers, None where it is not."""
     if not value.get_element_type().is_real() or value.get_partial_shape().is_dynamic:
         return None
@@ -75,11 +75,11 @@ def _takes_rows(gather: Any) -> bool:
     return axis is not None and axis.size == 1 and int(axis.ravel()[0]) == 0
 
 
-def _transpose(op: Any, rows: Any, taken: set[str]) -> None:
+def _transpose_product(op: Any, rows: Any, taken: set[str]) -> None:
     """Put a product with weights [n, k] in the place of one with weights [k, n], under its name."""
     name = op.get_friendly_name()
     taken.discard(name)
-    product = named(opset.matmul(op.input_value(0), rows, op.get_attributes()["transpose_a"], True), name, taken)
+    product = set_name(opset.matmul(op.input_value(0), rows, op.get_attributes()["transpose_a"], True), name, taken)
     product.output(0).set_names(op.output(0).get_names())
     for reader in op.output(0).get_target_inputs():
         reader.replace_source_output(product.output(0))

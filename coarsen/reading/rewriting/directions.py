@@ -15,7 +15,7 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.rewriting.portions import join, named, portions
+from coarsen.reading.rewriting.portions import concatenate_outputs, set_name, slice_value
 from coarsen.reading.rewriting.rewrites import Rewritten
 
 WAYS = ("forward", "reverse")
@@ -39,7 +39,7 @@ def split_directions(model: ov.Model) -> list[Rewritten]:
     """
     operations = model.get_ordered_ops()
     taken = {op.get_friendly_name() for op in operations}
-    rewritten = [_split(op, taken) for op in operations if _is_bidirectional(op)]
+    rewritten = [_split_operation(op, taken) for op in operations if _is_bidirectional(op)]
     model.validate_nodes_and_infer_types()
     return rewritten
 
@@ -56,7 +56,7 @@ def _is_bidirectional(op: Any) -> bool:
     return bool(op.get_attributes()["direction"] == "bidirectional") and "FakeQuantize" not in weights
 
 
-def _split(op: Any, taken: set[str]) -> Rewritten:
+def _split_operation(op: Any, taken: set[str]) -> Rewritten:
     """Put two operations in the place of a bidirectional one, and concatenate what is read of their outputs."""
     states, make = SEQUENCES[op.get_type_name()]
     attributes = {key: value for key, value in op.get_attributes().items() if key != "direction"}
@@ -65,16 +65,16 @@ def _split(op: Any, taken: set[str]) -> Rewritten:
     lengths, *weights = (op.input_value(1 + states + i) for i in range(1 + WEIGHTS))
     one_each = dict.fromkeys(WAYS, 1)
     pairs = [
-        [portions(value, axis, one_each, taken) for value in values]
+        [slice_value(value, axis, one_each, taken) for value in values]
         for values, axis in ((initial, BY_STATE), (weights, BY_WEIGHT))
     ]
     parts = []
     for i, way in enumerate(WAYS):
         own_states, own_weights = ([pair[i] for pair in group] for group in pairs)
         part = make(x, *own_states, lengths, *own_weights, hidden, way, **attributes)
-        parts.append(named(part, f"{op.get_friendly_name()}/{way}", taken))
+        parts.append(set_name(part, f"{op.get_friendly_name()}/{way}", taken))
     for port, which in enumerate(OUTPUTS[: 1 + states]):
         if op.output(port).get_target_inputs():
             read = [part.output(port) for part in parts]
-            join(op.output(port), read, BY_STATE, f"{op.get_friendly_name()}/{which}", taken)
+            concatenate_outputs(op.output(port), read, BY_STATE, f"{op.get_friendly_name()}/{which}", taken)
     return Rewritten(op.get_friendly_name(), tuple(part.get_friendly_name() for part in parts))

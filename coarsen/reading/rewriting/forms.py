@@ -11,7 +11,7 @@ import openvino as ov
 
 from coarsen.reading.model.read import models_within, save_model, to_graph
 from coarsen.reading.rewriting.compression import compress_weights
-from coarsen.reading.rewriting.integer_products import dequantise, integer_products
+from coarsen.reading.rewriting.integer_products import dequantise_products, integer_products
 from coarsen.reading.rewriting.recurrent import LSTM, quantise_recurrent
 from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_graph
 from pipeline.shared.payload import save_graph
@@ -31,7 +31,7 @@ def write_forms(
     """
     forms = [ModelForm(compressed=compressed_products(model))]
     lossless = bool(integer_products(model))
-    rewrites = _rewritten(lossless=lossless, weights_int8=weights_int8)
+    rewrites = _form_makers(lossless=lossless, weights_int8=weights_int8)
     if any(op.get_type_name() == LSTM for op in model.get_ordered_ops()):
         rewrites = {
             INT8_LSTM: _with_int8_lstms,
@@ -50,7 +50,7 @@ def write_forms(
     return forms
 
 
-def _rewritten(*, lossless: bool, weights_int8: bool) -> dict[str, Callable[[ov.Model], list[str]]]:
+def _form_makers(*, lossless: bool, weights_int8: bool) -> dict[str, Callable[[ov.Model], list[str]]]:
     """Return what may be made of a model, by what the form is called: each changes it and returns what it rewrote.
 
     lossless: whether the model has products of integers.
@@ -58,14 +58,14 @@ def _rewritten(*, lossless: bool, weights_int8: bool) -> dict[str, Callable[[ov.
     if not lossless:
         return {INT8_WEIGHTS: compress_weights} if weights_int8 else {}
     return {
-        INT8_WEIGHTS: lambda changed: dequantise(changed, packed=True),
-        FLOAT_WEIGHTS: lambda changed: dequantise(changed, packed=False),
+        INT8_WEIGHTS: lambda changed: dequantise_products(changed, packed=True),
+        FLOAT_WEIGHTS: lambda changed: dequantise_products(changed, packed=False),
     }
 
 
 def _with_int8_lstms(changed: ov.Model) -> list[str]:
     """Let LSTMs be computed in int8 and products in floating point; return the LSTMs."""
-    dequantise(changed, packed=False)
+    dequantise_products(changed, packed=False)
     return quantise_recurrent(changed)
 
 

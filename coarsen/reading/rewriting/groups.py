@@ -13,7 +13,7 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.rewriting.portions import is_packed, join, named, portions
+from coarsen.reading.rewriting.portions import concatenate_outputs, is_packed, set_name, slice_value
 from coarsen.reading.rewriting.rewrites import Rewritten
 
 ENDS = ("first", "second")
@@ -70,7 +70,7 @@ def _has_heads(op: Any) -> bool:
     return known and len(heads) == 1 and heads != {1}
 
 
-def _sizes(count: int, each: int = 1) -> dict[str, int]:
+def _half_sizes(count: int, each: int = 1) -> dict[str, int]:
     """Return how much of a dimension each half takes; each: numbers per group or head."""
     return dict(zip(ENDS, (each * (count // 2), each * (count - count // 2)), strict=True))
 
@@ -78,32 +78,32 @@ def _sizes(count: int, each: int = 1) -> dict[str, int]:
 def _split_convolution(op: Any, taken: set[str]) -> Rewritten:
     name, attributes = op.get_friendly_name(), op.get_attributes()
     groups, after, before = list(op.get_input_shape(1))[:3]
-    inputs = portions(op.input_value(0), CHANNELS, _sizes(groups, before), taken)
-    weights = portions(op.input_value(1), GROUPS, _sizes(groups), taken)
+    inputs = slice_value(op.input_value(0), CHANNELS, _half_sizes(groups, before), taken)
+    weights = slice_value(op.input_value(1), GROUPS, _half_sizes(groups), taken)
     parts = [
-        named(opset.group_convolution(x, w, **attributes), f"{name}/{end}", taken)
+        set_name(opset.group_convolution(x, w, **attributes), f"{name}/{end}", taken)
         for x, w, end in zip(inputs, weights, ENDS, strict=True)
     ]
     last, values = op, [part.output(0) for part in parts]
-    for follower in _followers(op, groups * after):
-        last, values = follower, _halved(follower, last, values, _sizes(groups, after), taken)
-    join(last.output(0), values, CHANNELS, f"{last.get_friendly_name()}/joined", taken)
+    for follower in _channelwise_followers(op, groups * after):
+        last, values = follower, _halve_follower(follower, last, values, _half_sizes(groups, after), taken)
+    concatenate_outputs(last.output(0), values, CHANNELS, f"{last.get_friendly_name()}/joined", taken)
     return Rewritten(name, tuple(part.get_friendly_name() for part in parts))
 
 
-def _followers(op: Any, channels: int) -> Iterator[Any]:
+def _channelwise_followers(op: Any, channels: int) -> Iterator[Any]:
     """Yield what alone is applied to the output of an operation, channel by channel, and what is applied to that."""
     while True:
         readers = op.output(0).get_target_inputs()
         if len(readers) != 1:
             return
         before, op = op, next(iter(readers)).get_node()
-        if op.get_type_name() not in ACTIVATIONS and _constant(op, before, channels) is None:
+        if op.get_type_name() not in ACTIVATIONS and _channel_constant(op, before, channels) is None:
             return
         yield op
 
 
-def _constant(op: Any, before: Any, channels: int) -> Any | None:
+def _channel_constant(op: Any, before: Any, channels: int) -> Any | None:
     """Return what an Add or Multiply takes beside the output of `before`, if it is a constant [1, channels, 1, ...]."""
     if op.get_type_name() not in PER_CHANNEL:
         return None
@@ -116,31 +116,31 @@ def _constant(op: Any, before: Any, channels: int) -> Any | None:
     return other if fits else None
 
 
-def _halved(op: Any, before: Any, values: Sequence[Any], sizes: dict[str, int], taken: set[str]) -> list[Any]:
+def _halve_follower(op: Any, before: Any, values: Sequence[Any], sizes: dict[str, int], taken: set[str]) -> list[Any]:
     """Return the outputs of an operation that is applied to the halves of what it was applied to."""
     kind, name = op.get_type_name(), op.get_friendly_name()
     if kind in ACTIVATIONS:
         parts = [ACTIVATIONS[kind](value, op.get_attributes()) for value in values]
     else:
-        others = portions(_constant(op, before, sum(sizes.values())), CHANNELS, sizes, taken)
+        others = slice_value(_channel_constant(op, before, sum(sizes.values())), CHANNELS, sizes, taken)
         parts = [PER_CHANNEL[kind](value, other) for value, other in zip(values, others, strict=True)]
-    return [named(part, f"{name}/{end}", taken).output(0) for part, end in zip(parts, ENDS, strict=True)]
+    return [set_name(part, f"{name}/{end}", taken).output(0) for part, end in zip(parts, ENDS, strict=True)]
 
 
 def _split_attention(op: Any, taken: set[str]) -> Rewritten:
-    name, sizes = op.get_friendly_name(), _sizes(op.get_input_partial_shape(0)[HEADS].get_length())
-    taken_in = [portions(op.input_value(i), HEADS, sizes, taken) for i in range(3)]
+    name, sizes = op.get_friendly_name(), _half_sizes(op.get_input_partial_shape(0)[HEADS].get_length())
+    taken_in = [slice_value(op.input_value(i), HEADS, sizes, taken) for i in range(3)]
     if op.get_input_size() > 3:
         mask = op.input_value(3)
         shape = mask.get_partial_shape()
         by_head = len(shape) == 4 and not (shape[HEADS].is_static and shape[HEADS].get_length() == 1)
-        taken_in.append(portions(mask, HEADS, sizes, taken) if by_head else [mask, mask])
+        taken_in.append(slice_value(mask, HEADS, sizes, taken) if by_head else [mask, mask])
     if op.get_input_size() > SCALE:
         taken_in.append([op.input_value(SCALE)] * 2)
     causal = op.get_attributes()["causal"]
     parts = []
     for i, end in enumerate(ENDS):
         part = opset.scaled_dot_product_attention(*(pair[i] for pair in taken_in), causal=causal)
-        parts.append(named(part, f"{name}/{end}", taken))
-    join(op.output(0), [part.output(0) for part in parts], HEADS, f"{name}/joined", taken)
+        parts.append(set_name(part, f"{name}/{end}", taken))
+    concatenate_outputs(op.output(0), [part.output(0) for part in parts], HEADS, f"{name}/joined", taken)
     return Rewritten(name, tuple(part.get_friendly_name() for part in parts))

@@ -23,7 +23,7 @@ import openvino as ov
 from openvino import opset13 as opset
 
 from coarsen.reading.model.read import models_within
-from coarsen.reading.rewriting.portions import named
+from coarsen.reading.rewriting.portions import set_name
 from pipeline.core.arrays import Float32, Int32
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def integer_products(model: ov.Model) -> int:
     return sum(_is_integer_product(op) for inner in models_within(model) for op in inner.get_ordered_ops())
 
 
-def dequantise(model: ov.Model, *, packed: bool) -> list[str]:
+def dequantise_products(model: ov.Model, *, packed: bool) -> list[str]:
     """Make products of floating numbers of the dynamically quantised ones of a model, which is changed.
 
     packed: keep the weights as integers, which are unpacked for the product; they become floating constants otherwise.
@@ -87,8 +87,8 @@ def dequantise(model: ov.Model, *, packed: bool) -> list[str]:
         operations = inner.get_ordered_ops()
         taken = {op.get_friendly_name() for op in operations}
         for op in operations:
-            product = _recognised(op) if _is_integer_product(op) else None
-            if product is not None and _replace(product, taken, packed=packed):
+            product = _match_product(op) if _is_integer_product(op) else None
+            if product is not None and _replace_product(product, taken, packed=packed):
                 rewritten.append(op.get_friendly_name())
         inner.validate_nodes_and_infer_types()
     model.validate_nodes_and_infer_types()
@@ -99,19 +99,19 @@ def _is_integer_product(op: Any) -> bool:
     return op.get_type_name() in PRODUCTS and bool(op.get_output_element_type(0).is_integral())
 
 
-def _recognised(op: Any) -> _Product | None:
+def _match_product(op: Any) -> _Product | None:
     """Return what a product of integers stands for, None where a part of the pattern is missing."""
-    activation, values = _centred(op.input_value(0)), _integers(op.input_value(1))
+    activation, values = _match_centred(op.input_value(0)), _constant_integers(op.input_value(1))
     if activation is None or values is None:
         return None
-    ends = [_scaled(reader.get_node(), activation.scale) for reader in op.output(0).get_target_inputs()]
+    ends = [_scaled_outputs(reader.get_node(), activation.scale) for reader in op.output(0).get_target_inputs()]
     known = [end for each in ends if each is not None for end in each]
     if not ends or None in ends or not known:
         return None
     return _Product(op, activation, values, known)
 
 
-def _integers(value: Any) -> Int32 | None:
+def _constant_integers(value: Any) -> Int32 | None:
     """Return the integers that a value always is, None where there are none, or f32 does not hold them exactly."""
     array = constant_value(value)
     if array is None or array.dtype.kind not in "iu" or not array.size or np.abs(array).max() >= _EXACT:
@@ -119,21 +119,21 @@ def _integers(value: Any) -> Int32 | None:
     return array.astype(np.int32)
 
 
-def _centred(value: Any) -> _Quantised | None:
+def _match_centred(value: Any) -> _Quantised | None:
     """Return what integers stand for that are a quantised value less its zero point, perhaps in another shape."""
     node = value.get_node()
     if node.get_type_name() != "Subtract":
         return None
-    quantised, zero_point = (_widened(node.input_value(i)) for i in (0, 1))
+    quantised, zero_point = (_before_widening(node.input_value(i)) for i in (0, 1))
     moves = []
     while quantised.get_node().get_type_name() in ("Transpose", "Reshape"):
         moves.append(quantised.get_node())
         quantised = quantised.get_node().input_value(0)
-    known = _quantised(quantised, zero_point)
+    known = _match_quantised(quantised, zero_point)
     return None if known is None else _Quantised(known.x, known.scale, tuple(moves))
 
 
-def _widened(value: Any) -> Any:
+def _before_widening(value: Any) -> Any:
     """Return what a value was before it was converted to more bits, itself if it was not."""
     node = value.get_node()
     return node.input_value(0) if node.get_type_name() == "Convert" and _is_integral(node.input_value(0)) else value
@@ -143,40 +143,40 @@ def _is_integral(value: Any) -> bool:
     return bool(value.get_element_type().is_integral())
 
 
-def _quantised(value: Any, zero_point: Any) -> _Quantised | None:
+def _match_quantised(value: Any, zero_point: Any) -> _Quantised | None:
     """Return what DynamicQuantizeLinear was given that gave this value, None where it is not one.
 
     u8(clamp(round(x * 255 / range) + zero point)) with range = max(x, 0) - min(x, 0),
     zero point = u8(clamp(round((0 - min(x, 0)) / scale))) and scale = range / 255.
     """
-    total = _input(_clamped(value), "Add")
+    total = _producer_of_type(_before_clamping(value), "Add")
     if total is None:
         return None
     for first, second in ((0, 1), (1, 0)):
         steps, shift = total.input_value(first), total.input_value(second)
-        rounded, shifted = _input(steps, "Round"), _input(shift, "Convert")
-        if rounded is not None and shifted is not None and same(shifted.input_value(0), zero_point):
+        rounded, shifted = _producer_of_type(steps, "Round"), _producer_of_type(shift, "Convert")
+        if rounded is not None and shifted is not None and is_same_output(shifted.input_value(0), zero_point):
             return _scaled_steps(rounded.input_value(0), zero_point)
     return None
 
 
 def _scaled_steps(steps: Any, zero_point: Any) -> _Quantised | None:
     """Return the value and scale of x * 255 / range, or of x / scale, where all of it is about one x."""
-    divided, shift = _input(steps, "Divide"), _input(_clamped(zero_point), "Round")
-    lowest = None if shift is None else _input(shift.input_value(0), "Divide")
+    divided, shift = _producer_of_type(steps, "Divide"), _producer_of_type(_before_clamping(zero_point), "Round")
+    lowest = None if shift is None else _producer_of_type(shift.input_value(0), "Divide")
     if divided is None or lowest is None:
         return None
-    scale, negated = lowest.input_value(1), _input(lowest.input_value(0), "Subtract")
-    spread = _times(scale, 1 / LEVELS)
-    ends = None if spread is None else _input(spread, "Subtract")
+    scale, negated = lowest.input_value(1), _producer_of_type(lowest.input_value(0), "Subtract")
+    spread = _match_multiple(scale, 1 / LEVELS)
+    ends = None if spread is None else _producer_of_type(spread, "Subtract")
     if negated is None or ends is None or not is_number(negated.input_value(0), 0.0):
         return None
     greatest, least = ends.input_value(0), ends.input_value(1)
-    if same(divided.input_value(1), scale):
+    if is_same_output(divided.input_value(1), scale):
         x = divided.input_value(0)
     else:
-        x = _times(divided.input_value(0), LEVELS) if same(divided.input_value(1), spread) else None
-    if x is None or not same(negated.input_value(1), least):
+        x = _match_multiple(divided.input_value(0), LEVELS) if is_same_output(divided.input_value(1), spread) else None
+    if x is None or not is_same_output(negated.input_value(1), least):
         return None
     found = _is_end(greatest, x, "Maximum", "ReduceMax") and _is_end(least, x, "Minimum", "ReduceMin")
     return _Quantised(x, scale) if found else None
@@ -184,12 +184,16 @@ def _scaled_steps(steps: Any, zero_point: Any) -> _Quantised | None:
 
 def _is_end(value: Any, x: Any, bound: str, reduction: str) -> bool:
     """Return whether a value is the greatest, or least, number of all of x and 0."""
-    node = _input(value, bound)
+    node = _producer_of_type(value, bound)
     if node is None:
         return False
     for first, second in ((0, 1), (1, 0)):
-        reduced = _input(node.input_value(second), reduction)
-        if reduced is not None and is_number(node.input_value(first), 0.0) and same(reduced.input_value(0), x):
+        reduced = _producer_of_type(node.input_value(second), reduction)
+        if (
+            reduced is not None
+            and is_number(node.input_value(first), 0.0)
+            and is_same_output(reduced.input_value(0), x)
+        ):
             axes, rank = constant_value(reduced.input_value(1)), x.get_partial_shape().rank
             if axes is None or rank.is_dynamic:
                 return False
@@ -197,25 +201,25 @@ def _is_end(value: Any, x: Any, bound: str, reduction: str) -> bool:
     return False
 
 
-def _clamped(value: Any) -> Any | None:
+def _before_clamping(value: Any) -> Any | None:
     """Return what is limited to 0 .. 255 and stored in 8 bits as a value, None where that is not done."""
     node = value.get_node()
     if node.get_type_name() != "Convert" or value.get_element_type() != ov.Type.u8:
         return None
-    clamp = _input(node.input_value(0), "Clamp")
+    clamp = _producer_of_type(node.input_value(0), "Clamp")
     if clamp is None:
         return None
     limits = clamp.get_attributes()
     return clamp.input_value(0) if (limits["min"], limits["max"]) == (0.0, LEVELS) else None
 
 
-def _input(value: Any | None, kind: str) -> Any | None:
+def _producer_of_type(value: Any | None, kind: str) -> Any | None:
     """Return the operation of a type that gives a value; None where it is of another one."""
     node = None if value is None else value.get_node()
     return node if node is not None and node.get_type_name() == kind else None
 
 
-def _times(value: Any, number: float) -> Any | None:
+def _match_multiple(value: Any, number: float) -> Any | None:
     """Return what a value is the given multiple of, None where it is not the product, or quotient, with a constant."""
     node = value.get_node()
     if node.get_type_name() == "Divide":
@@ -228,7 +232,7 @@ def _times(value: Any, number: float) -> Any | None:
     return None
 
 
-def _scaled(reader: Any, scale: Any) -> list[tuple[Any, Float32]] | None:
+def _scaled_outputs(reader: Any, scale: Any) -> list[tuple[Any, Float32]] | None:
     """Return the outputs, with the weights' scale, that are integers read by a Convert times the input's scale."""
     if reader.get_type_name() != "Convert" or reader.get_output_element_type(0) != ov.Type.f32:
         return None
@@ -237,28 +241,28 @@ def _scaled(reader: Any, scale: Any) -> list[tuple[Any, Float32]] | None:
         node = target.get_node()
         if node.get_type_name() != "Multiply":
             return None
-        factor = _factor(node.input_value(1 - target.get_index()), scale)
+        factor = _scale_factor(node.input_value(1 - target.get_index()), scale)
         if factor is None:
             return None
         ends.append((node.output(0), factor))
     return ends or None
 
 
-def _factor(value: Any, scale: Any) -> Float32 | None:
+def _scale_factor(value: Any, scale: Any) -> Float32 | None:
     """Return the constant by which a value is the multiple of a scale, 1 for the scale itself."""
-    if same(value, scale):
+    if is_same_output(value, scale):
         return np.ones((), np.float32)
     node = value.get_node()
     if node.get_type_name() != "Multiply":
         return None
     for first, second in ((0, 1), (1, 0)):
-        if same(node.input_value(first), scale):
+        if is_same_output(node.input_value(first), scale):
             constant = constant_value(node.input_value(second))
             return None if constant is None else constant.astype(np.float32)
     return None
 
 
-def _replace(product: _Product, taken: set[str], *, packed: bool) -> bool:
+def _replace_product(product: _Product, taken: set[str], *, packed: bool) -> bool:
     """Put products of floating numbers in the place of an integer one; return whether its scales allowed that."""
     rows = [(end, _by_row(product, scale)) for end, scale in product.ends]
     made = [(end, weights) for end, weights in rows if weights is not None]
@@ -268,17 +272,17 @@ def _replace(product: _Product, taken: set[str], *, packed: bool) -> bool:
     taken.discard(name)
     x = product.activation.x
     for move in reversed(product.activation.moves):
-        x = named(_moved(x, move), f"{name}/{move.get_type_name()}", taken).output(0)
+        x = set_name(_copy_move(x, move), f"{name}/{move.get_type_name()}", taken).output(0)
     for end, weights in made:
-        constant = unpacked(weights, name, taken) if packed else plain(weights, name, taken)
-        node = named(_product_of(product.op, x, constant), name, taken)
+        constant = unpack_weights(weights, name, taken) if packed else plain_weights(weights, name, taken)
+        node = set_name(_product_of(product.op, x, constant), name, taken)
         node.output(0).set_names(end.get_names())
         for reader in end.get_target_inputs():
             reader.replace_source_output(node.output(0))
     return True
 
 
-def _moved(x: Any, move: Any) -> Any:
+def _copy_move(x: Any, move: Any) -> Any:
     """Return a Transpose or Reshape of a value like one of another value."""
     if move.get_type_name() == "Transpose":
         return opset.transpose(x, move.input_value(1))
@@ -329,28 +333,28 @@ def _product_of(op: Any, x: Any, weights: Any) -> Any:
     return make(x, weights, **attributes)
 
 
-def plain(weights: QuantisedWeights, name: str, taken: set[str]) -> Any:
+def plain_weights(weights: QuantisedWeights, name: str, taken: set[str]) -> Any:
     """Return weights as one floating constant."""
-    return named(opset.constant(weights.values.astype(np.float32) * weights.scale), f"{name}/weights", taken)
+    return set_name(opset.constant(weights.values.astype(np.float32) * weights.scale), f"{name}/weights", taken)
 
 
-def unpacked(weights: QuantisedWeights, name: str, taken: set[str]) -> Any:
+def unpack_weights(weights: QuantisedWeights, name: str, taken: set[str]) -> Any:
     """Return weights as integers of 8 bits, and what unpacks them: Convert, Subtract of a zero point, Multiply.
 
     They are floating constants where 8 bits do not hold them.
     """
     stored = in_8_bits(weights.values)
     if stored is None:
-        return plain(weights, name, taken)
+        return plain_weights(weights, name, taken)
     values, zero_point = stored
-    constant = named(opset.constant(values), f"{name}/weights", taken)
-    value = named(opset.convert(constant, "f32"), f"{name}/unpacked", taken)
+    constant = set_name(opset.constant(values), f"{name}/weights", taken)
+    value = set_name(opset.convert(constant, "f32"), f"{name}/unpacked", taken)
     if zero_point is not None:
-        shift = named(opset.constant(zero_point), f"{name}/zero_point", taken)
-        shift = named(opset.convert(shift, "f32"), f"{name}/zero_point/unpacked", taken)
-        value = named(opset.subtract(value, shift), f"{name}/centred", taken)
-    scale = named(opset.constant(weights.scale), f"{name}/scale", taken)
-    return named(opset.multiply(value, scale), f"{name}/scaled", taken)
+        shift = set_name(opset.constant(zero_point), f"{name}/zero_point", taken)
+        shift = set_name(opset.convert(shift, "f32"), f"{name}/zero_point/unpacked", taken)
+        value = set_name(opset.subtract(value, shift), f"{name}/centred", taken)
+    scale = set_name(opset.constant(weights.scale), f"{name}/scale", taken)
+    return set_name(opset.multiply(value, scale), f"{name}/scaled", taken)
 
 
 def in_8_bits(values: Int32) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None] | None:
@@ -372,7 +376,7 @@ def in_8_bits(values: Int32) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | 
     return (values + zero_point).astype(np.uint8), zero_point.astype(np.uint8)
 
 
-def same(a: Any, b: Any) -> bool:
+def is_same_output(a: Any, b: Any) -> bool:
     """Return whether two values are one output of one operation."""
     return bool(a.get_node().get_name() == b.get_node().get_name() and a.get_index() == b.get_index())
 

@@ -23,7 +23,7 @@ def is_packed(node: Any) -> bool:
     return is_plain(node) or (node.get_type_name() == "Convert" and is_plain(node.input_value(0).get_node()))
 
 
-def portions(value: Any, axis: int, sizes: dict[str, int], taken: set[str]) -> list[Any]:
+def slice_value(value: Any, axis: int, sizes: dict[str, int], taken: set[str]) -> list[Any]:
     """Return a value's portions along a dimension: constants where it is one, packed where it is packed.
 
     sizes: how much of the dimension each takes, by what its name ends in; together all of it. taken: names in use.
@@ -33,26 +33,26 @@ def portions(value: Any, axis: int, sizes: dict[str, int], taken: set[str]) -> l
     if is_plain(node):
         cuts = np.cumsum(list(sizes.values()))[:-1]
         arrays = dict(zip(sizes, np.split(np.asarray(node.get_data()), cuts, axis), strict=True))
-        return [named(opset.constant(part), f"{name}/{end}", taken).output(0) for end, part in arrays.items()]
+        return [set_name(opset.constant(part), f"{name}/{end}", taken).output(0) for end, part in arrays.items()]
     if is_packed(node):
         used = node.get_output_element_type(0).to_string()
-        stored = dict(zip(sizes, portions(node.input_value(0), axis, sizes, taken), strict=True))
-        return [named(opset.convert(part, used), f"{name}/{end}", taken).output(0) for end, part in stored.items()]
-    where = named(opset.constant(np.int64(axis)), f"{name}/axis", taken)
-    lengths = named(opset.constant(np.array(list(sizes.values()), np.int64)), f"{name}/lengths", taken)
-    both = named(opset.variadic_split(value, where, lengths), f"{name}/split", taken)
+        stored = dict(zip(sizes, slice_value(node.input_value(0), axis, sizes, taken), strict=True))
+        return [set_name(opset.convert(part, used), f"{name}/{end}", taken).output(0) for end, part in stored.items()]
+    where = set_name(opset.constant(np.int64(axis)), f"{name}/axis", taken)
+    lengths = set_name(opset.constant(np.array(list(sizes.values()), np.int64)), f"{name}/lengths", taken)
+    both = set_name(opset.variadic_split(value, where, lengths), f"{name}/split", taken)
     return [both.output(i) for i in range(len(sizes))]
 
 
-def join(replaced: Any, parts: Sequence[Any], axis: int, name: str, taken: set[str]) -> None:
+def concatenate_outputs(replaced: Any, parts: Sequence[Any], axis: int, name: str, taken: set[str]) -> None:
     """Let all that reads an output read others instead, side by side along a dimension; its tensor keeps its names."""
-    joined = named(opset.concat(list(parts), axis), name, taken)
+    joined = set_name(opset.concat(list(parts), axis), name, taken)
     joined.output(0).set_names(replaced.get_names())
     for reader in replaced.get_target_inputs():
         reader.replace_source_output(joined.output(0))
 
 
-def named(node: Any, name: str, taken: set[str]) -> Any:
+def set_name(node: Any, name: str, taken: set[str]) -> Any:
     """Give an operation a name, with a suffix if another one has it, and return it."""
     free, count = name, 1
     while free in taken:

@@ -8,7 +8,7 @@ import numpy as np
 from openvino import opset13 as opset
 
 from coarsen.reading.rewriting.integer_products import constant_value
-from coarsen.reading.rewriting.portions import named
+from coarsen.reading.rewriting.portions import set_name
 
 LIMITS = 4  # inputs of a FakeQuantize behind the first: what bounds its input, and its output
 
@@ -33,16 +33,16 @@ def spell_out_quantisation(model: Any) -> list[str]:
         steps = op.get_attributes()["levels"] - 1
 
         def constant(values: Any, word: str, name: str = name, kind: Any = kind) -> Any:
-            return named(opset.constant(values.astype(kind)), f"{name}/{word}", taken)
+            return set_name(opset.constant(values.astype(kind)), f"{name}/{word}", taken)
 
-        x = named(opset.maximum(op.input_value(0), constant(low, "low")), f"{name}/above", taken)
-        x = named(opset.minimum(x, constant(high, "high")), f"{name}/within", taken)
-        x = named(opset.subtract(x, constant(low, "shift")), f"{name}/shifted", taken)
-        x = named(opset.multiply(x, constant(steps / (high - low), "per_step")), f"{name}/steps", taken)
-        x = named(opset.round(x, "half_to_even"), f"{name}/rounded", taken)
-        x = named(opset.multiply(x, constant((greatest - least) / steps, "step")), f"{name}/scaled", taken)
+        x = set_name(opset.maximum(op.input_value(0), constant(low, "low")), f"{name}/above", taken)
+        x = set_name(opset.minimum(x, constant(high, "high")), f"{name}/within", taken)
+        x = set_name(opset.subtract(x, constant(low, "shift")), f"{name}/shifted", taken)
+        x = set_name(opset.multiply(x, constant(steps / (high - low), "per_step")), f"{name}/steps", taken)
+        x = set_name(opset.round(x, "half_to_even"), f"{name}/rounded", taken)
+        x = set_name(opset.multiply(x, constant((greatest - least) / steps, "step")), f"{name}/scaled", taken)
         taken.discard(name)
-        x = named(opset.add(x, constant(least, "least")), name, taken)
+        x = set_name(opset.add(x, constant(least, "least")), name, taken)
         x.output(0).set_names(op.output(0).get_names())
         for reader in op.output(0).get_target_inputs():
             reader.replace_source_output(x.output(0))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.errors import UnknownNameError, UsageError, listed
+from pipeline.core.errors import UnknownNameError, UsageError, list_some
 from pipeline.core.settings import CoarsenSettings
 
 WEIGHTS_INT8 = "weights-int8"
@@ -60,9 +60,9 @@ class Rewritten:
     parts: tuple[str, ...]
 
 
-def notes_of(rewritten: Sequence[Mapping[str, Any]]) -> list[str]:
+def rewrite_notes(rewritten: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences what was rewritten; rewritten: `Rewritten`s as JSON values, [] if nothing could be."""
     if not rewritten:
         return ["The model has no operation to split."]
-    each = listed([f"{row['name']} is now {' and '.join(row['parts'])}" for row in rewritten])
+    each = list_some([f"{row['name']} is now {' and '.join(row['parts'])}" for row in rewritten])
     return [f"Operations split, also in the placed model: {each}."]

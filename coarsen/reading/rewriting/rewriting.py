@@ -9,7 +9,7 @@ from coarsen.reading.rewriting.groups import split_groups
 from coarsen.reading.rewriting.rewrites import Rewrites, Rewritten
 
 
-def rewrite(model: Any, asked: Rewrites) -> list[Rewritten]:
+def rewrite_model(model: Any, asked: Rewrites) -> list[Rewritten]:
     """Rewrite an OpenVINO model, which is changed, as far as asked for; return what was rewritten."""
     rewritten = split_directions(model) if asked.directions else []
     return rewritten + (split_groups(model) if asked.groups else [])

@@ -100,22 +100,24 @@ def dimension_names(path: Path) -> dict[str, tuple[str, ...]]:
         return {}
     names = {}
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for at, end in _inside(data, (0, len(data)), _GRAPH, _INPUT):
-            name = "".join(_text(data, where) for where in _inside(data, (at, end), _NAME))
-            dims = _inside(data, (at, end), _TYPE, _TENSOR, _SHAPE, _DIM)
-            names[name] = tuple("".join(_text(data, where) for where in _inside(data, dim, _PARAM)) for dim in dims)
+        for at, end in _nested_spans(data, (0, len(data)), _GRAPH, _INPUT):
+            name = "".join(_text_at(data, where) for where in _nested_spans(data, (at, end), _NAME))
+            dims = _nested_spans(data, (at, end), _TYPE, _TENSOR, _SHAPE, _DIM)
+            names[name] = tuple(
+                "".join(_text_at(data, where) for where in _nested_spans(data, dim, _PARAM)) for dim in dims
+            )
     return names
 
 
-def _inside(data: mmap.mmap, where: tuple[int, int], *numbers: int) -> Iterator[tuple[int, int]]:
+def _nested_spans(data: mmap.mmap, where: tuple[int, int], *numbers: int) -> Iterator[tuple[int, int]]:
     """Yield where the messages or texts begin and end that a path of field numbers leads to."""
     number, *further = numbers
-    for found, at, end in _fields(data, where):
+    for found, at, end in _message_fields(data, where):
         if found == number:
-            yield from _inside(data, (at, end), *further) if further else [(at, end)]
+            yield from _nested_spans(data, (at, end), *further) if further else [(at, end)]
 
 
-def _fields(data: mmap.mmap, where: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
+def _message_fields(data: mmap.mmap, where: tuple[int, int]) -> Iterator[tuple[int, int, int]]:
     """Yield number, beginning and end of the fields of a message that have a length; the others are passed over.
 
     Raises:
@@ -123,14 +125,14 @@ def _fields(data: mmap.mmap, where: tuple[int, int]) -> Iterator[tuple[int, int,
     """
     at, end = where
     while at < end:
-        key, at = _varint(data, at)
+        key, at = _read_varint(data, at)
         match key & 7:
             case 0:
-                _, at = _varint(data, at)
+                _, at = _read_varint(data, at)
             case 1:
                 at += 8
             case 2:
-                size, at = _varint(data, at)
+                size, at = _read_varint(data, at)
                 yield key >> 3, at, at + size
                 at += size
             case 5:
@@ -139,7 +141,7 @@ def _fields(data: mmap.mmap, where: tuple[int, int]) -> Iterator[tuple[int, int,
                 raise ValueError(f"field {key >> 3} has the wire type {kind}")
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def _read_varint(data: mmap.mmap, at: int) -> tuple[int, int]:
     """Return a number of any length, and where it ends."""
     number = shift = 0
     while True:
@@ -150,5 +152,5 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
             return number, at
 
 
-def _text(data: mmap.mmap, where: tuple[int, int]) -> str:
+def _text_at(data: mmap.mmap, where: tuple[int, int]) -> str:
     return data[slice(*where)].decode("utf-8", "replace")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coarsen.reading.sizes.shapes import SCALAR, keeps_outputs
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from pipeline.shared.model_inputs import GIVEN, Inputs, input_name
 
 REMEDY = "Write it with numpy.savez('data.npz', NAME=array, ...), one array for each input."
@@ -47,15 +47,15 @@ def check_inputs(model: Any, arrays: Inputs, path: Path) -> Inputs:
     alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
     unknown = [name for name in arrays if name not in alias]
     given = {alias[name]: array for name, array in arrays.items() if name in alias}
-    faults = [f"{listed(unknown)} {'is no input' if len(unknown) == 1 else 'are no inputs'}"] if unknown else []
+    faults = [f"{list_some(unknown)} {'is no input' if len(unknown) == 1 else 'are no inputs'}"] if unknown else []
     missing = [name for name in ports if name not in given]
-    faults += [f"no array for {listed(missing)}"] if missing else []
+    faults += [f"no array for {list_some(missing)}"] if missing else []
     empty = not keeps_outputs(model, {name: list(array.shape) for name, array in given.items() if 0 in array.shape})
-    faults += [f"{name} {fault}" for name, array in given.items() for fault in _faults(ports[name], array, empty)]
+    faults += [f"{name} {fault}" for name, array in given.items() for fault in _array_faults(ports[name], array, empty)]
     if faults:
-        described = [f"{name} {_type(port)} {port.get_partial_shape()}" for name, port in ports.items()]
+        described = [f"{name} {_element_type(port)} {port.get_partial_shape()}" for name, port in ports.items()]
         raise UsageError(
-            f"{path} does not fit the model: {'; '.join(faults)}. Its inputs: {listed(described)}.", REMEDY
+            f"{path} does not fit the model: {'; '.join(faults)}. Its inputs: {list_some(described)}.", REMEDY
         )
     return {name: given[name] for name in ports}
 
@@ -70,16 +70,16 @@ def shape_texts(arrays: Inputs) -> tuple[str, ...]:
     return tuple(f"{name}={'x'.join(map(str, array.shape)) or SCALAR}" for name, array in arrays.items())
 
 
-def _type(port: Any) -> np.dtype[Any]:
+def _element_type(port: Any) -> np.dtype[Any]:
     dtype: np.dtype[Any] = np.dtype(port.get_element_type().to_dtype())
     return dtype
 
 
-def _faults(port: Any, array: Any, empty: bool) -> Sequence[str]:
+def _array_faults(port: Any, array: Any, empty: bool) -> Sequence[str]:
     """Return what is wrong with the array of an input; empty: whether arrays without elements leave an output none."""
     faults = []
-    if array.dtype != _type(port):
-        faults.append(f"is {_type(port)}, the array is {array.dtype}")
+    if array.dtype != _element_type(port):
+        faults.append(f"is {_element_type(port)}, the array is {array.dtype}")
     shape = port.get_partial_shape()
     fits = shape.rank.is_dynamic or (
         len(shape) == array.ndim and all(d.compatible(type(d)(n)) for d, n in zip(shape, array.shape, strict=True))

@@ -18,10 +18,12 @@ def reads_line(shaped: Any, height: int, width: int) -> bool:
         if shape.rank.is_dynamic or len(shape) > 3:
             continue
         lengths |= {d.get_length() for d in shape if d.is_static and d.get_length() > 1}
-    return any(shape[-1] in lengths and shape[-1] * height >= SIDEWAYS * width * shape[-2] for shape in _images(shaped))
+    return any(
+        shape[-1] in lengths and shape[-1] * height >= SIDEWAYS * width * shape[-2] for shape in _image_shapes(shaped)
+    )
 
 
-def tiles(shaped: Any) -> bool:
+def tiles_exactly(shaped: Any) -> bool:
     """Return whether windows that do not overlap cover all that they are laid over, so that no row is left out."""
     for op in shaped.get_ordered_ops():
         kind = op.get_type_name()
@@ -41,7 +43,7 @@ def tiles(shaped: Any) -> bool:
     return True
 
 
-def _images(shaped: Any) -> list[list[int]]:
+def _image_shapes(shaped: Any) -> list[list[int]]:
     """Return the static shapes of rank 4 within a model."""
     shapes = [
         op.get_output_partial_shape(port) for op in shaped.get_ordered_ops() for port in range(op.get_output_size())

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from coarsen.reading.sizes.dimensions import Names
-from coarsen.reading.sizes.size_ranges import parse_range, points_of
-from coarsen.reading.sizes.sizes_to_try import Guess, Shapes, guesses
-from pipeline.core.errors import UsageError, listed
+from coarsen.reading.sizes.size_ranges import parse_range, size_points
+from coarsen.reading.sizes.sizes_to_try import Guess, Shapes, guess_shapes
+from pipeline.core.errors import UsageError, list_some
 from pipeline.core.settings import CoarsenSettings
 from pipeline.shared.model_inputs import input_name
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 
 SCALAR = "scalar"
 MOST_NAMED = 3  # inputs in a sentence
@@ -53,10 +53,10 @@ class InputShapes:
         data, ranges = settings.input, [parse_range(text) for text in settings.shape_ranges]
         if data and ranges:
             raise UsageError("--input and --shape-range exclude each other.", "Remove one of them.")
-        points_of(ranges)
+        size_points(ranges)
         named = {each.name for each in ranges} & {text.rpartition("=")[0] for text in settings.shapes}
         if named:
-            what = f"{listed(sorted(named))} has" if all(named) else "The input has"
+            what = f"{list_some(sorted(named))} has" if all(named) else "The input has"
             raise UsageError(f"{what} both a shape and a range.", "Leave out --shape or --shape-range.")
         given = (*settings.shapes, *(each.bounds for each in ranges))
         digest = inputs_sha256(data) if data else ""
@@ -91,17 +91,20 @@ class ChosenShape:
     trial: str = ""
 
 
-def concretes(model: Any, requested: InputShapes, names: Names = NO_NAMES) -> Iterator[tuple[Any, list[ChosenShape]]]:
+def concrete_models(
+    model: Any, requested: InputShapes, names: Names = NO_NAMES
+) -> Iterator[tuple[Any, list[ChosenShape]]]:
     """Yield an OpenVINO model with the shapes that are wished for, and which inputs changed, the likeliest first.
 
-    Of dynamic inputs whose shapes are not given, the sizes are those of `guesses`; only those come that fit together,
-    and last those with which some output has more rows than the inputs. Where all shapes are given, or stay dynamic,
-    there is one answer; where nothing fits, there is none. names: of the dimensions of inputs, as the file has them.
+    Of dynamic inputs whose shapes are not given, the sizes are those of `guess_shapes`; only those come that fit
+    together, and last those with which some output has more rows than the inputs. Where all shapes are given, or stay
+    dynamic, there is one answer; where nothing fits, there is none. names: of the dimensions of inputs, as the file has
+    them.
 
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
     """
-    given = _given(model, requested.given)
+    given = _given_shapes(model, requested.given)
     shaped = with_given(model, requested)
     open_ports = [
         port for port in shaped.inputs if port.get_partial_shape().is_dynamic and input_name(port) not in given
@@ -112,22 +115,22 @@ def concretes(model: Any, requested: InputShapes, names: Names = NO_NAMES) -> It
         return
     declared = {input_name(port): str(port.get_partial_shape()) for port in open_ports}
     of_many_rows = []
-    for guess in guesses(shaped, open_ports, partial(_fitted, shaped), names):
-        tried = _fitted(shaped, guess.shapes)
+    for guess in guess_shapes(shaped, open_ports, partial(_reshape_if_fits, shaped), names):
+        tried = _reshape_if_fits(shaped, guess.shapes)
         if tried is None:
             continue
         if _counts_first(open_ports, guess.shapes) or _keeps_batch(shaped, tried):
-            yield tried, told + _assumed(guess, declared)
+            yield tried, told + _assumed_shapes(guess, declared)
         else:
             of_many_rows.append(guess)
     for guess in of_many_rows:
-        yield _fitted(shaped, guess.shapes), told + _assumed(guess, declared)
+        yield _reshape_if_fits(shaped, guess.shapes), told + _assumed_shapes(guess, declared)
 
 
-def _assumed(guess: Guess, declared: Mapping[str, str]) -> list[ChosenShape]:
+def _assumed_shapes(guess: Guess, declared: Mapping[str, str]) -> list[ChosenShape]:
     """Return the shapes that inputs get which nobody gave any."""
     return [
-        ChosenShape(name, declared[name], shown(shape), given=False, why=guess.why)
+        ChosenShape(name, declared[name], format_shape(shape), given=False, why=guess.why)
         for name, shape in guess.shapes.items()
     ]
 
@@ -139,29 +142,29 @@ def option_of(shapes: Iterable[ChosenShape]) -> str:
 
 def first_misfit(model: Any, open_ports: Sequence[Any]) -> str:
     """Return in words why the likeliest shapes of a model's open inputs do not fit together."""
-    shapes = next(guesses(model, open_ports, partial(_fitted, model), NO_NAMES)).shapes
-    sizes = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
+    shapes = next(guess_shapes(model, open_ports, partial(_reshape_if_fits, model), NO_NAMES)).shapes
+    sizes = ", ".join(f"{name} {format_shape(shape)}" for name, shape in shapes.items())
     tried = model.clone()
     try:
         tried.reshape(shapes)
     except RuntimeError as error:
-        return f"with {sizes} its shapes do not fit: {in_words(str(error))}"
+        return f"with {sizes} its shapes do not fit: {refusal_in_words(str(error))}"
     return f"with {sizes} some tensor is empty"
 
 
-def shown(shape: Sequence[int]) -> str:
+def format_shape(shape: Sequence[int]) -> str:
     """Return a shape as OpenVINO writes it."""
     return f"[{','.join(map(str, shape))}]"
 
 
-def _fitted(model: Any, shapes: Shapes) -> Any | None:
+def _reshape_if_fits(model: Any, shapes: Shapes) -> Any | None:
     """Return the model with inputs of these shapes, None if its shapes then do not fit together."""
     tried = model.clone()
     try:
         tried.reshape(shapes)
     except RuntimeError:
         return None
-    return None if _emptied(model, tried) or _leaves_dimension(tried) else tried
+    return None if _has_empty_operation(model, tried) or _leaves_dimension(tried) else tried
 
 
 def _leaves_dimension(model: Any) -> bool:
@@ -180,12 +183,12 @@ def _leaves_dimension(model: Any) -> bool:
     return False
 
 
-def described(chosen: Iterable[ChosenShape]) -> str:
+def describe_shapes(chosen: Iterable[ChosenShape]) -> str:
     """Return the shapes of inputs in one line, as in "x [1,3,48,320], y [1]"."""
     return ", ".join(f"{shape.name} {shape.shape}" for shape in chosen)
 
 
-def notes_of(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
+def shape_notes(chosen: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences which shapes nobody has given; chosen: `ChosenShape`s as JSON values."""
     assumed = [ChosenShape(**c) for c in chosen if not c["given"]]
     if not assumed:
@@ -216,7 +219,7 @@ def assumption_of(chosen: Sequence[Mapping[str, Any]], *, open_size: int = 0) ->
     return f"Assumed sizes: {'; '.join(told)}; pass your own that way. " if told else ""
 
 
-def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
+def _given_shapes(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return input -> (the shape in the file, the shape given)."""
     declared = {input_name(port): str(port.get_partial_shape()) for port in model.inputs}
     alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
@@ -227,7 +230,7 @@ def _given(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]]:
         if match is None or (name is None and len(declared) != 1) or (name is not None and name not in alias):
             raise UsageError(
                 f"{text!r} names no input of the model; its inputs are "
-                f"{listed([f'{name} {shape}' for name, shape in declared.items()])}.",
+                f"{list_some([f'{name} {shape}' for name, shape in declared.items()])}.",
                 "Write NAME=1x3x224x224.",
             )
         own = alias[name] if name is not None else next(iter(declared))
@@ -242,21 +245,21 @@ def with_given(model: Any, requested: InputShapes) -> Any:
     Raises:
         UsageError: a shape that is given names no input, or does not fit it or the model.
     """
-    wanted = {name: shape for name, (_, shape) in _given(model, requested.given).items()}
+    wanted = {name: shape for name, (_, shape) in _given_shapes(model, requested.given).items()}
     if not wanted:
         return model
     shaped = model.clone()
     try:
         shaped.reshape(wanted)
     except RuntimeError as error:
-        raise _misfit(model, wanted, in_words(str(error))) from error
+        raise _misfit_error(model, wanted, refusal_in_words(str(error))) from error
     empty = {name: shape for name, shape in wanted.items() if re.search(r"\b0\b", shape)}
     if not keeps_outputs(model, empty):
-        raise _misfit(model, wanted, "some output then has no elements")
+        raise _misfit_error(model, wanted, "some output then has no elements")
     return shaped
 
 
-def _misfit(model: Any, shapes: Mapping[str, str], why: str) -> UsageError:
+def _misfit_error(model: Any, shapes: Mapping[str, str], why: str) -> UsageError:
     """Return the error for shapes that were given and do not suit a model."""
     told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     return UsageError(f"The model does not run with the shape {told}: {why}.", other_sizes(model))
@@ -279,7 +282,7 @@ def keeps_outputs(model: Any, empty: Mapping[str, Any]) -> bool:
 
 def other_sizes(model: Any) -> str:
     """Return the remedy where the shapes that were given do not suit: some that fit together, if any are found."""
-    first = next(concretes(model, InputShapes()), None)
+    first = next(concrete_models(model, InputShapes()), None)
     assumed = [shape for shape in first[1] if not shape.given] if first else []
     return f"Give others, as in {option_of(assumed)}." if assumed else "Pass other sizes with --shape."
 
@@ -291,8 +294,8 @@ def settle_states(model: Any) -> None:
     A state that grows, such as a cache of keys that is empty at first, stays open.
     """
     operations = model.get_ordered_ops()
-    reads = {_variable(op): op for op in operations if op.get_type_name() == "ReadValue" and op.get_input_size()}
-    written = {_variable(op): op.get_input_partial_shape(0) for op in operations if op.get_type_name() == "Assign"}
+    reads = {_variable_name(op): op for op in operations if op.get_type_name() == "ReadValue" and op.get_input_size()}
+    written = {_variable_name(op): op.get_input_partial_shape(0) for op in operations if op.get_type_name() == "Assign"}
     for variable in model.get_variables():
         info = variable.get_info()
         if info.variable_id not in reads or not info.data_shape.is_dynamic:
@@ -304,24 +307,24 @@ def settle_states(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
-def _variable(op: Any) -> str:
+def _variable_name(op: Any) -> str:
     """Return the name of the variable that a ReadValue or an Assign is of."""
     return str(op.get_attributes()["variable_id"])
 
 
-def _emptied(model: Any, shaped: Any) -> bool:
+def _has_empty_operation(model: Any, shaped: Any) -> bool:
     """Return whether an operation of the reshaped model has no elements, as pooling leaves none of too small an image.
 
     What has none whatever the sizes is meant to: the shape of a scalar, a cache that is empty at first.
     """
-    meant = {(op.get_friendly_name(), port) for op, port, shape in _shapes(model) if _has_zero(shape)}
+    meant = {(op.get_friendly_name(), port) for op, port, shape in _output_shapes(model) if _has_zero(shape)}
     return any(
         _is_static(shape) and _has_zero(shape) and (op.get_friendly_name(), port) not in meant
-        for op, port, shape in _shapes(shaped)
+        for op, port, shape in _output_shapes(shaped)
     )
 
 
-def _shapes(model: Any) -> Iterator[tuple[Any, int, Any]]:
+def _output_shapes(model: Any) -> Iterator[tuple[Any, int, Any]]:
     """Yield (operation, port, shape) of every output of every operation."""
     for op in model.get_ordered_ops():
         for port in range(op.get_output_size()):

@@ -52,7 +52,7 @@ def parse_range(text: str) -> SizeRange:
     weights: tuple[float, ...] = ()
     bounds = []
     for part in parts:
-        sizes, counts = _sizes(part, text)
+        sizes, counts = _parse_sizes(part, text)
         columns.append(sizes)
         bounds.append(part if len(sizes) == 1 else f"{min(sizes)}..{max(sizes)}")
         weights = weights or counts
@@ -69,7 +69,7 @@ def parse_range(text: str) -> SizeRange:
     return SizeRange(name, f"{name}={'x'.join(bounds)}".removeprefix("="), shapes, weights)
 
 
-def _sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+def _parse_sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the sizes of a dimension, and their weights if it has several.
 
     Raises:
@@ -80,7 +80,7 @@ def _sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     if match := _RANGE.fullmatch(part):
         low, high = int(match[1]), int(match[2])
         if 0 < low < high:
-            return (low, between(low, high), high), (1.0, 1.0, 1.0)
+            return (low, size_between(low, high), high), (1.0, 1.0, 1.0)
     matches = [_LIST.fullmatch(each) for each in part.split("|")]
     found = [(int(m[1]), float(m[2] or 1)) for m in matches if m]
     if (
@@ -92,7 +92,7 @@ def _sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
     raise UsageError(f"{part!r} of {text!r} is not a size, a range or a list of sizes.", _EXAMPLES)
 
 
-def between(low: int, high: int) -> int:
+def size_between(low: int, high: int) -> int:
     """Return the size nearest to the geometric mean that is a multiple of what both ends are multiples of.
 
     >>> between(32, 640), between(1, 100), between(1, 2)
@@ -102,7 +102,7 @@ def between(low: int, high: int) -> int:
     return max(low, round(math.sqrt(low * high) / step) * step)
 
 
-def points_of(ranges: Sequence[SizeRange]) -> list[tuple[dict[str, tuple[int, ...]], float]]:
+def size_points(ranges: Sequence[SizeRange]) -> list[tuple[dict[str, tuple[int, ...]], float]]:
     """Return the shapes of inputs at every size, and its share; equal ones are one.
 
     Raises:

@@ -22,20 +22,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coarsen.reading.sizes.dimensions import AxisRole, Names, roles_of
-from coarsen.reading.sizes.lines import reads_line, tiles
+from coarsen.reading.sizes.lines import reads_line, tiles_exactly
 from coarsen.reading.sizes.stated_sizes import (
     TABLE_SIDES,
     meets_table,
     metadata_of,
     numbers_in,
     open_axes,
-    spoken_sides,
+    sides_in_words,
     stated_lengths,
     stated_sides,
     table_rows,
 )
 from pipeline.shared.model_inputs import CHANNELS, image_axes, input_name, is_image
-from pipeline.shared.sizes import bounded, sized
+from pipeline.shared.sizes import bounded_size, concrete_shape
 
 # Of images, and of all else, the likeliest first.
 IMAGE = (224, 256, 320, 512, 640, 128, 64, 32)
@@ -79,33 +79,35 @@ class _Open:
     stated: tuple[int, ...]
 
 
-def guesses(model: Any, ports: Sequence[Any], reshape: Reshape, names: Names) -> Iterator[Guess]:
+def guess_shapes(model: Any, ports: Sequence[Any], reshape: Reshape, names: Names) -> Iterator[Guess]:
     """Yield shapes for the open inputs of a model, the likeliest first, none twice.
 
     names: of the dimensions of inputs, where the file has them.
     """
     metadata = metadata_of(model)
-    inputs = [_opened(port, names, metadata) for port in ports]
+    inputs = [_open_input(port, names, metadata) for port in ports]
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    stated = _stated(model, inputs, metadata, reshape)
-    for guess in itertools.chain(stated, _decoding(ports), _counted(inputs), _usual(model, inputs)):
+    stated = _stated_guesses(model, inputs, metadata, reshape)
+    for guess in itertools.chain(
+        stated, _decoder_guesses(ports), _counted_guesses(inputs), _usual_guesses(model, inputs)
+    ):
         key = tuple(map(tuple, guess.shapes.values()))
         if key not in seen:
             yield guess
         seen.add(key)
 
 
-def _opened(port: Any, names: Names, metadata: Mapping[str, str]) -> _Open:
+def _open_input(port: Any, names: Names, metadata: Mapping[str, str]) -> _Open:
     own = next((names[n] for n in (input_name(port), *port.get_names()) if n in names), ())
     given = [numbers_in(metadata.get(name.lower(), "")) for name in own]
     stated = tuple(numbers[0] if len(numbers) == 1 else 0 for numbers in given)
     roles = roles_of(port, names)
     return _Open(
-        port, input_name(port), _spatial(port), roles, stated if len(stated) == len(roles) else (0,) * len(roles)
+        port, input_name(port), _spatial_axes(port), roles, stated if len(stated) == len(roles) else (0,) * len(roles)
     )
 
 
-def _spatial(port: Any) -> tuple[int, ...]:
+def _spatial_axes(port: Any) -> tuple[int, ...]:
     """Return which dimensions of an input are the height and width of an image, () if it is none.
 
     An image may come without a batch, as torchvision's detectors take it.
@@ -117,26 +119,28 @@ def _spatial(port: Any) -> tuple[int, ...]:
     return (1, 2) if alone and shape[1].is_dynamic and shape[2].is_dynamic else ()
 
 
-def _stated(model: Any, inputs: Sequence[_Open], metadata: Mapping[str, str], reshape: Reshape) -> Iterator[Guess]:
+def _stated_guesses(
+    model: Any, inputs: Sequence[_Open], metadata: Mapping[str, str], reshape: Reshape
+) -> Iterator[Guess]:
     """Yield the shapes that the file itself speaks for."""
     pictures = [each for each in inputs if each.spatial and _is_open(each)]
     lengths = [(n,) for n, _ in stated_lengths(metadata)]
     if not pictures:
         for number, key in stated_lengths(metadata):
-            yield from _sized(inputs, IMAGE[:1], (number,), f"metadata {key}", counted=True)
+            yield from _guesses_by_size(inputs, IMAGE[:1], (number,), f"metadata {key}", counted=True)
         if any(any(each.stated) for each in inputs):
-            yield from _sized(inputs, IMAGE[:1], SEQUENCE[:1], "metadata", counted=True)
+            yield from _guesses_by_size(inputs, IMAGE[:1], SEQUENCE[:1], "metadata", counted=True)
         return
     if len(pictures) < len(inputs):
-        lengths += [(n,) for n in (*SEQUENCE, *_implied(model))]
+        lengths += [(n,) for n in (*SEQUENCE, *_implied_sizes(model))]
     for sides, why in itertools.chain(
         ((sides, f"metadata {key}") for sides, key in stated_sides(metadata)),
         _by_tables(model, inputs, reshape),
-        _lines(inputs, reshape),
-        (((side,), f"the number {side} in the graph") for side in spoken_sides(model)),
+        _line_sizes(inputs, reshape),
+        (((side,), f"the number {side} in the graph") for side in sides_in_words(model)),
     ):
         for length in lengths or [SEQUENCE[:1]]:
-            yield from _sized(inputs, sides, length, why, counted=True)
+            yield from _guesses_by_size(inputs, sides, length, why, counted=True)
 
 
 def _is_open(image: _Open) -> bool:
@@ -152,34 +156,34 @@ def _by_tables(model: Any, inputs: Sequence[_Open], reshape: Reshape) -> Iterato
         return
     open_ones = open_axes(model)
     for side in TABLE_SIDES:
-        for guess in _sized(inputs, (side,), SEQUENCE[:1], counted=True):
+        for guess in _guesses_by_size(inputs, (side,), SEQUENCE[:1], counted=True):
             shaped = reshape(guess.shapes)
             if shaped is not None and (met := meets_table(open_ones, shaped, rows)):
                 yield (side,), f"a table of {met} rows"
 
 
-def _lines(inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, str]]:
+def _line_sizes(inputs: Sequence[_Open], reshape: Reshape) -> Iterator[tuple[Size, str]]:
     """Yield the sizes of lines of text that a model reads as such; first those that its windows cover whole."""
     if len(inputs) != 1:  # an image alone
         return
     found = []
     for sides in LINES:
-        shapes = next(_sized(inputs, sides, sides)).shapes
+        shapes = next(_guesses_by_size(inputs, sides, sides)).shapes
         spatial = tuple(shapes[inputs[0].name][axis] for axis in inputs[0].spatial)
         shaped = reshape(shapes) if spatial == sides else None
         if shaped is not None and reads_line(shaped, *sides):
-            found.append((not tiles(shaped), sides))
+            found.append((not tiles_exactly(shaped), sides))
     for _, sides in sorted(found, key=lambda each: each[0]):
         yield sides, "a line of text"
 
 
-def _counted(inputs: Sequence[_Open]) -> Iterator[Guess]:
+def _counted_guesses(inputs: Sequence[_Open]) -> Iterator[Guess]:
     """Yield the shapes that names of dimensions speak for: so many atoms, samples of sound."""
     if any(role.usual > 1 for each in inputs for role in each.roles):
-        yield from _sized(inputs, IMAGE[:1], SEQUENCE[:1], "names of dimensions", counted=True)
+        yield from _guesses_by_size(inputs, IMAGE[:1], SEQUENCE[:1], "names of dimensions", counted=True)
 
 
-def _decoding(ports: Sequence[Any]) -> Iterator[Guess]:
+def _decoder_guesses(ports: Sequence[Any]) -> Iterator[Guess]:
     """Yield the shapes of a decoder's step: one new token, a cache of some length, a mask over both.
 
     Nothing unless an input is called a cache of what is past, as decoders take it that keep no state of their own.
@@ -192,11 +196,11 @@ def _decoding(ports: Sequence[Any]) -> Iterator[Guess]:
             name, integer = input_name(port).lower(), port.get_element_type().is_integral()
             told = "past" in name or "encoder" in name
             size = length if told or not integer else length + 1 if "mask" in name else 1
-            shapes[input_name(port)] = sized(port.get_partial_shape(), size)
+            shapes[input_name(port)] = concrete_shape(port.get_partial_shape(), size)
         yield Guess(shapes, "a step of a decoder")
 
 
-def _sized(
+def _guesses_by_size(
     inputs: Sequence[_Open], image: Size, length: Size, why: str = USUAL, *, counted: bool = False
 ) -> Iterator[Guess]:
     """Yield the shapes of inputs by the size of images and of all else.
@@ -205,10 +209,10 @@ def _sized(
     second dimension. counted: atoms, samples and the like get the number that is usual of them.
     """
     for late in (False, True):
-        yield Guess({each.name: _sizes(each, image, length, late=late, counted=counted) for each in inputs}, why)
+        yield Guess({each.name: _input_sizes(each, image, length, late=late, counted=counted) for each in inputs}, why)
 
 
-def _sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool) -> list[int]:
+def _input_sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool) -> list[int]:
     """Return the sizes of one input."""
     shape = each.port.get_partial_shape()
     front = 1 if late and len(shape) > 1 and shape[0].is_static else 0
@@ -228,20 +232,20 @@ def _sizes(each: _Open, image: Size, length: Size, *, late: bool, counted: bool)
             others += dimension.is_dynamic
         else:
             wanted = length[0]
-        sizes.append(bounded(dimension, wanted))
+        sizes.append(bounded_size(dimension, wanted))
     return sizes
 
 
-def _usual(model: Any, inputs: Sequence[_Open]) -> Iterator[Guess]:
+def _usual_guesses(model: Any, inputs: Sequence[_Open]) -> Iterator[Guess]:
     """Yield shapes of which nothing speaks but that they are usual, or that some constant is of that size."""
-    for image, length in _pairs(model, [bool(each.spatial) for each in inputs]):
-        yield from _sized(inputs, image, length)
+    for image, length in _size_pairs(model, [bool(each.spatial) for each in inputs]):
+        yield from _guesses_by_size(inputs, image, length)
 
 
-def _pairs(model: Any, pictures: Sequence[bool]) -> Iterator[tuple[Size, Size]]:
+def _size_pairs(model: Any, pictures: Sequence[bool]) -> Iterator[tuple[Size, Size]]:
     """Yield (size of images, size of all else); pictures: of each input whether it is an image."""
     images, lengths, implied, small, multiples = (
-        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, (*_implied(model), *_in_shapes(model)), SMALL, MULTIPLES)
+        [(n,) for n in ns] for ns in (IMAGE, SEQUENCE, (*_implied_sizes(model), *_in_shapes(model)), SMALL, MULTIPLES)
     )
     if any(pictures) and not all(pictures):
         yield from itertools.product(images, [*lengths, *implied, *small])
@@ -254,7 +258,7 @@ def _pairs(model: Any, pictures: Sequence[bool]) -> Iterator[tuple[Size, Size]]:
     yield from ((size, size) for size in usual)
 
 
-def _implied(model: Any) -> list[int]:
+def _implied_sizes(model: Any) -> list[int]:
     """Return sizes that the constants of a model speak of, the largest first.
 
     A dimension d of a table stands for a length d, for d or d - 1 patches of an image (the other one tells its class),

@@ -39,14 +39,14 @@ _SPOKEN = frozenset({224, 300, 320, 384, 416, 480, 608, 640, 768, 800, 1280})
 
 def metadata_of(model: Any) -> dict[str, str]:
     """Return the metadata of a model, the last part of each key -> text: texts, numbers and lists."""
-    return dict(_leaves(model.get_rt_info()))
+    return dict(_text_leaves(model.get_rt_info()))
 
 
-def _leaves(info: Any) -> Iterator[tuple[str, str]]:
+def _text_leaves(info: Any) -> Iterator[tuple[str, str]]:
     for key, value in info.items():
         plain = value.value if hasattr(value, "value") else value
         if isinstance(plain, Mapping):
-            yield from _leaves(plain)
+            yield from _text_leaves(plain)
         elif isinstance(plain, str | int | list | tuple):
             yield str(key).lower(), str(plain)
 
@@ -69,7 +69,7 @@ def stated_sides(metadata: Mapping[str, str]) -> Iterator[tuple[Sides, str]]:
         numbers = numbers_in(text)
         if not numbers:
             continue
-        if _IMAGE_KEY.fullmatch(key) and (sides := _spatial(numbers)):
+        if _IMAGE_KEY.fullmatch(key) and (sides := _image_sides(numbers)):
             yield sides, key
         elif (match := _SIDE_KEY.fullmatch(key)) and len(numbers) == 1:
             single.setdefault(match["side"][0], numbers[0])
@@ -85,7 +85,7 @@ def stated_lengths(metadata: Mapping[str, str]) -> Iterator[tuple[int, str]]:
             yield numbers[0], key
 
 
-def _spatial(numbers: tuple[int, ...]) -> Sides:
+def _image_sides(numbers: tuple[int, ...]) -> Sides:
     """Return height and width of a shape with or without channels and batch; () if these cannot be told."""
     if len(numbers) > 2:
         if numbers[-1] in CHANNELS:
@@ -131,16 +131,16 @@ def _hands_on(op: Any, port: int) -> bool:
 
 def open_axes(model: Any) -> frozenset[Axis]:
     """Return the axes within a model whose sizes are open."""
-    return frozenset(axis for axis, dimension in _axes(model) if dimension.is_dynamic)
+    return frozenset(axis for axis, dimension in _declared_axes(model) if dimension.is_dynamic)
 
 
 def meets_table(open_ones: frozenset[Axis], shaped: Any, rows: frozenset[int]) -> int:
     """Return how many rows an open axis has in a reshaped model, if that is as many as a table has; else 0."""
-    met = {d.get_length() for axis, d in _axes(shaped) if d.is_static and axis in open_ones}
+    met = {d.get_length() for axis, d in _declared_axes(shaped) if d.is_static and axis in open_ones}
     return max(met & rows, default=0)
 
 
-def _axes(model: Any) -> Iterator[tuple[Axis, Any]]:
+def _declared_axes(model: Any) -> Iterator[tuple[Axis, Any]]:
     for op in model.get_ordered_ops():
         for port in range(op.get_output_size()):
             shape = op.get_output_partial_shape(port)
@@ -148,7 +148,7 @@ def _axes(model: Any) -> Iterator[tuple[Axis, Any]]:
                 yield from (((op.get_friendly_name(), port, axis), d) for axis, d in enumerate(shape))
 
 
-def spoken_sides(model: Any) -> list[int]:
+def sides_in_words(model: Any) -> list[int]:
     """Return sides of images that coordinates are scaled by or clamped to, as 320 or 319, the most frequent first."""
     count: dict[int, int] = {}
     for op in model.get_ordered_ops():

@@ -80,7 +80,7 @@ def load_arena(instance: LeagueInstance) -> Arena:
 
 def build_simulator(level: str) -> Predictor:
     """Return what builds the simulators of a level."""
-    predictor: Predictor = registry.build("measure", SIMULATOR, {"level": level})
+    predictor: Predictor = registry.build_implementation("measure", SIMULATOR, {"level": level})
     return predictor
 
 
@@ -91,7 +91,9 @@ def with_memory_share(problem: Problem, level: str, share: float) -> Topology:
     if np.isinf(share):
         return unlimited
     alone = np.zeros((1, problem.graph.n), np.int32)
-    evaluator = registry.build("measure", SIMULATOR, {"level": level}).bind(_subject_of(problem.on(topology=unlimited)))
+    evaluator = registry.build_implementation("measure", SIMULATOR, {"level": level}).bind(
+        _subject_of(problem.on(topology=unlimited))
+    )
     total = float(evaluator.simulate(alone).peak_bytes.sum())
     tight = tuple(replace(d, memory_bytes=int(share * total / unlimited.p)) for d in free)
     return replace(unlimited, devices=tight)

@@ -9,7 +9,7 @@ from pipeline.bench.methods import BenchMethod
 from pipeline.core.errors import MissingPackageError, UnknownNameError
 from pipeline.core.stages import ControlledPlacer, LearningPlacer
 from pipeline.settings import registry
-from pipeline.settings.declared import draws
+from pipeline.settings.declared import uses_seed
 
 RULES = ("rules", "lists")  # kinds whose best answer is a baseline of its own
 SOLVERS = ("exact",)  # kinds that may go on for ever on a number of evaluations
@@ -49,7 +49,7 @@ def list_entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str
         UnknownNameError: there is no placer of that name.
         MissingPackageError: a named placer needs a package that is not installed.
     """
-    known = registry.table("place")
+    known = registry.implementation_table("place")
     for name in names:
         if name not in known:
             raise UnknownNameError("placer", name, known, "`placewright list place`")
@@ -67,12 +67,12 @@ def list_entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str
 
 def _entries_of(name: str, target: str) -> Iterator[LeagueEntry]:
     """Yield a placer's entry and its controls."""
-    placer = registry.build("place", name)
+    placer = registry.build_implementation("place", name)
     learned = isinstance(placer, LearningPlacer)
     parts = target.partition(":")[0].split(".")
     kind = parts[2] if parts[:2] == ["policy", "place"] and len(parts) > 2 else OTHER
     keeps = isinstance(placer, LearningPlacer) and placer.keeps
-    seeded = draws(name)
+    seeded = uses_seed(name)
     yield LeagueEntry(BenchMethod(name, name, coarsen=(), seeded=seeded, learned=learned), kind, keeps=keeps)
     if isinstance(placer, ControlledPlacer):
         for control, values in placer.controls.items():

@@ -14,7 +14,7 @@ from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
 from pipeline.report.charts import ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
-from pipeline.report.page import picture
+from pipeline.report.page import svg_file
 from pipeline.report.text import seconds_text
 from pipeline.store.store import write_text
 
@@ -46,7 +46,7 @@ def write_pages(document: Table, path: Path) -> None:
         StoreError: it cannot be written.
     """
     for file, drawing in _pictures(document, path.stem):
-        write_text(path.with_name(file), picture(drawing))
+        write_text(path.with_name(file), svg_file(drawing))
     write_text(path, league_page(document, path.stem))
 
 

@@ -18,10 +18,10 @@ from pipeline.core.errors import PlacewrightError
 from pipeline.core.learning import Snapshot
 from pipeline.core.params import canonical
 from pipeline.core.problem import Budget, Progress
-from pipeline.progress.interruption import apart
+from pipeline.progress.interruption import run_interruptible
 from pipeline.shared import payload
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
-from pipeline.store.store import digest, write_json
+from pipeline.store.store import json_digest, write_json
 
 VERSION = 1  # raised when policies come out differently for equal settings
 RECORD = "lesson.json"
@@ -52,7 +52,7 @@ def learn_policy_interruptible(
 
     budget: evaluations and seconds.
     """
-    return apart(lambda check: learn_policy(entry, instances, Budget(*budget), folder, check))
+    return run_interruptible(lambda check: learn_policy(entry, instances, Budget(*budget), folder, check))
 
 
 def learn_policy(
@@ -87,7 +87,7 @@ def _learn_step(
     case = load_arena(instance).case
     placer = entry.method.build()
     cell = BenchCell(case, entry.method, placer, budget.evaluations, 0, seconds=budget.seconds, policy=before)
-    key = digest([VERSION, cell.settings])
+    key = json_digest([VERSION, cell.settings])
     step = folder / f"{entry.method.placer}-{key[:16]}"
     on_file = _on_file(step, key)
     if on_file is not None:

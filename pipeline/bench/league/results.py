@@ -16,7 +16,7 @@ from pipeline.bench.league.rounds import LeagueCell, LeagueRound
 from pipeline.bench.league.standings import LeagueRow
 from pipeline.bench.league.tables import repaid_rows, table_of
 from pipeline.report.comparison import write_record
-from pipeline.result.result import versions
+from pipeline.result.result import read_versions
 from pipeline.store.store import write_json
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def league_document(run: League) -> dict[str, Any]:
         "reference": REFERENCE,
         "hardware": dict(run.machine.facts),
         "fingerprint": run.machine.fingerprint,
-        "versions": versions(),
+        "versions": read_versions(),
         "notes": run.notes,
         "instances": [_instance_facts(here) for here in arenas],
         "placers": [_placer_facts(entry) for entry in run.entries],

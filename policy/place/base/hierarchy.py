@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem, allowed_for_all
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import UNLIMITED, Groups
 from policy.place.base.matching import MatchingWeights, Neighbours, clusters, quotient
 
@@ -98,7 +98,7 @@ def _finest(problem: Problem, held: Int64 | None) -> Level:
     )
     work = work_of(problem)
     layer = np.full(graph.n, -1, np.int32) if problem.tags is None else problem.tags.layer
-    first = cluster_depths(depths(graph), work, group, groups.k)
+    first = cluster_depths(edge_depths(graph), work, group, groups.k)
     total = np.bincount(group, weights=work, minlength=groups.k).astype(np.float64)
     return Level(groups, total, first, _heaviest(work, group, layer, groups.k), tensors)
 

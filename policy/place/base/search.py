@@ -28,7 +28,7 @@ from pipeline.core.stages import (
     is_interruptible,
     is_proven,
     is_simulator,
-    tells_starts,
+    simulates_starts,
 )
 from policy.place.base.explaining import FirstRound, why_not_own
 from policy.place.base.history import ANSWERS, History
@@ -322,7 +322,7 @@ class Search:
             UsageError: the evaluator is not a simulator.
         """
         simulator = self.simulator
-        if simulator is None or not tells_starts(simulator):
+        if simulator is None or not simulates_starts(simulator):
             return self.simulate(device), None
         device = np.ascontiguousarray(device[: max(0, self.left)])
         simulation, start_s = simulator.simulate_starts(device)

@@ -9,7 +9,7 @@ from pipeline.core.graph import Grouping, components, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
-from pipeline.shared.partition import join
+from pipeline.shared.partition import join_groupings
 from policy.place.lists.work import ScheduleInputs, times_of, work_of
 
 FULL = 0.95  # share of all memory that the demand estimated beforehand may take
@@ -37,7 +37,7 @@ def fused(problem: Problem) -> Grouping:
 def holdable(problem: Problem, joined: Grouping) -> Grouping:
     """Return the problem's groups joined as in another grouping; what no device could hold or run stays as it was."""
     grouping = feasible_grouping(problem)
-    joined = join(grouping, joined)
+    joined = join_groupings(grouping, joined)
     largest = max(d.memory_bytes or np.inf for d in problem.topology.devices)
     kept = problem.group_allowed(joined).any(axis=1) & (sum_per_group(problem.graph.weight_bytes, joined) <= largest)
     return Grouping.of_labels(np.where(kept[joined.group], joined.group, joined.k + grouping.group))

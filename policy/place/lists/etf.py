@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
-from pipeline.shared.graphs import longest
+from pipeline.shared.graphs import longest_paths
 from pipeline.shared.heaps import Heap, pop, push
 from policy.place.base.search import Look, Method, Search, unhurried
 from policy.place.lists.listing import (
@@ -81,7 +81,7 @@ class Etf(Method):
 
 def static_level(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way to an end in mean seconds, transfers left out."""
-    return longest(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
+    return longest_paths(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
 
 
 def no_favourites(work: ScheduleInputs) -> Int64:

@@ -12,7 +12,7 @@ from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import T0, ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
-from pipeline.shared.graphs import least_index_first, longest, visit_order
+from pipeline.shared.graphs import least_index_first, longest_paths, visit_order
 
 NOMINAL_FLOPS_PER_S = 1e12  # what every device is taken to do where no costs are known
 ENDLESS_S = 1e15  # what an operation is taken to cost where it is not supported
@@ -142,13 +142,13 @@ def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
 
 def upward(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way to an end in mean seconds of operations and transfers."""
-    return longest(work.order, work.out_ptr, work.out_node, work.out_s, work.mean_s)
+    return longest_paths(work.order, work.out_ptr, work.out_node, work.out_s, work.mean_s)
 
 
 def downward(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way from a beginning to each operation, without its own time."""
     backward = np.ascontiguousarray(work.order[::-1])
-    ways: Float64 = longest(backward, work.in_ptr, work.in_node, work.in_s, work.mean_s) - work.mean_s
+    ways: Float64 = longest_paths(backward, work.in_ptr, work.in_node, work.in_s, work.mean_s) - work.mean_s
     return ways
 
 
@@ -157,7 +157,7 @@ def b_level(work: ScheduleInputs, device: Int32) -> Float64:
     source = np.repeat(device, np.diff(work.out_ptr))
     target = device[work.out_node]
     step_s = work.latency_s[source, target] + work.out_bytes * work.per_byte_s[source, target]
-    return longest(work.order, work.out_ptr, work.out_node, step_s, work.op_s[np.arange(device.size), device])
+    return longest_paths(work.order, work.out_ptr, work.out_node, step_s, work.op_s[np.arange(device.size), device])
 
 
 def contended(work: ScheduleInputs) -> tuple[ScheduleInputs, ...]:

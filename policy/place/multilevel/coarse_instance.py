@@ -8,7 +8,7 @@ from pipeline.core.arrays import Float64, Int32, Int64, distinct
 from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.compiled import compiled
-from pipeline.shared.graphs import breadth_first, longest
+from pipeline.shared.graphs import breadth_first, longest_paths
 from policy.place.base.groups import UNLIMITED
 from policy.place.multilevel.estimate import CoarseInstance
 
@@ -135,4 +135,4 @@ def _tails(coarse: CoarseInstance) -> Float64:
     fastest = np.zeros(coarse.op_s.shape[0])
     fastest[order] = coarse.op_s[order].min(axis=1)
     no_links = np.zeros(coarse.reader.size)
-    return longest(order.astype(np.int64), ptr, coarse.reader.astype(np.int64), no_links, fastest)
+    return longest_paths(order.astype(np.int64), ptr, coarse.reader.astype(np.int64), no_links, fastest)

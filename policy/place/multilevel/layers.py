@@ -10,7 +10,7 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, contract, row_ptr, sum_per_group
 from pipeline.shared.compiled import compiled
 from pipeline.shared.feasibility import made_feasible
-from pipeline.shared.graphs import forward_depths, longest, visit_order
+from pipeline.shared.graphs import forward_depths, longest_paths, visit_order
 from policy.place.base.hierarchy import Level, cluster_depths, contracted, work_of
 from policy.place.base.matching import Neighbours
 
@@ -60,7 +60,7 @@ class Layers:
         chains = np.ones(self.count)
         for layer in range(self.count):
             mine_s = np.where(self.layer == layer, own_s, 0.0)
-            longest_s = float(longest(order, ptr, reader, np.zeros(reader.size), mine_s).max(initial=0.0))
+            longest_s = float(longest_paths(order, ptr, reader, np.zeros(reader.size), mine_s).max(initial=0.0))
             if longest_s > 0:
                 chains[layer] = mine_s.sum() / longest_s
         return chains

@@ -17,7 +17,7 @@ WITHOUT_EFFECT = frozenset(
 HINTS = frozenset({"PERFORMANCE_HINT"})  # what a CPU makes of one are threads and streams, which it reports
 
 
-def likeness(variant: Variant, loaded: LoadAnswer) -> str:
+def variant_likeness(variant: Variant, loaded: LoadAnswer) -> str:
     """Return a digest that two variants share if one plug-in runs both with equal settings and requests.
 
     "" for variants of which no single plug-in tells that: splits, AUTO.

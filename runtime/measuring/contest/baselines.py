@@ -24,7 +24,7 @@ def reference_variant() -> Variant:
     return Variant("reference", "baseline", "CPU", (device,), single=True)
 
 
-def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> list[Variant]:
+def list_baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], objective: str) -> list[Variant]:
     """Return the plug-ins as they come and with their hints, every device on its own, AUTO, and HETERO left to itself.
 
     plugins: with the precisions that the model tolerates. A plug-in whose own precision the model does not tolerate
@@ -34,8 +34,8 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], obje
     variants: list[Variant] = []
     for name in dict.fromkeys(d.plugin for d in devices):
         plugin = plugins[name]
-        variants.append(_plain(plugin, "default", "", requests))
-        variants += [_plain(plugin, "hint", hint, requests) for hint in _hints(plugin, objective)]
+        variants.append(_plain_variant(plugin, "default", "", requests))
+        variants += [_plain_variant(plugin, "hint", hint, requests) for hint in _objective_hints(plugin, objective)]
     variants += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
     variants += _auto_variants(devices, requests)
     if len(devices) > 1:
@@ -44,7 +44,7 @@ def baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin], obje
     return variants
 
 
-def _hints(plugin: Plugin, objective: str) -> list[str]:
+def _objective_hints(plugin: Plugin, objective: str) -> list[str]:
     """Return the hints that serve an objective, without the one that the plug-in takes of itself."""
     if HINT not in plugin.settable:
         return []
@@ -52,7 +52,7 @@ def _hints(plugin: Plugin, objective: str) -> list[str]:
     return [hint for hint in hints if hint != plugin.default_hint]
 
 
-def _plain(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
+def _plain_variant(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
     """Return a plug-in as anyone would use it: with nothing said but a hint, and f32 where the model needs that."""
     properties = {HINT: hint} if hint else {}
     tolerated = plugin.default_precision in plugin.precisions

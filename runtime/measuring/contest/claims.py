@@ -124,7 +124,7 @@ def quantile_interval(samples: Sequence[float], share: float, level: float) -> t
     return float(ranked[below - 1]), float(ranked[above - 1])
 
 
-def judge(
+def judge_starts(
     log_ratios: Mapping[str, Sequence[float]],
     rules: Rules,
     *,
@@ -141,7 +141,7 @@ def judge(
     """
     level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
     spread = Spread.of(list(log_ratios.values()))
-    noise, disturbed = _noise(log_ratios.get(TWIN, ()), spread, rules)
+    noise, disturbed = _twin_noise(log_ratios.get(TWIN, ()), spread, rules)
     least = math.log1p(rules.least)
     others = [(Spread.of(list(table.values())), table) for table in (over or {}).values()]
     baselines = set(over or {})
@@ -189,7 +189,7 @@ def unpaired_ratio(samples: Sequence[float], others: Sequence[float], level: flo
     return RatioEstimate.of_logs(mean, mean - half, mean + half, min(x.size for x in logs))
 
 
-def _noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, bool]:
+def _twin_noise(twin: Sequence[float], spread: Spread, rules: Rules) -> tuple[float, bool]:
     """Return how far off the control's twin may be, and whether it is off for certain."""
     if len(twin) < rules.least_starts:
         return math.inf, False

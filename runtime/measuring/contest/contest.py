@@ -27,18 +27,18 @@ import numpy as np
 
 from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.alike import likeness
+from runtime.measuring.contest.alike import variant_likeness
 from runtime.measuring.contest.claims import TWIN, Judgement, Rules
 from runtime.measuring.contest.entrants import (
     LEAST_PAIRS,
     NEAR,
     REUSED,
     SCREEN_S,
-    Entrant,
+    Contender,
     Say,
-    begin,
     log_ratios_to,
     noise_of,
+    run_start,
 )
 from runtime.measuring.contest.final import FEW, LEAST_START_S, SHORT_START_S, Chosen, Final
 from runtime.measuring.contest.pairs import SCREEN_PAIRS, Bench
@@ -68,7 +68,7 @@ class Contest:
     variant that all took turns with, the control unless the final showed another baseline to be better.
     """
 
-    entries: Mapping[str, Entrant]
+    entries: Mapping[str, Contender]
     control: str
     default: str
     hint: str
@@ -95,7 +95,7 @@ class Contest:
         return log_ratios_to(other, self.entries, beside).get(name, {}) if present else {}
 
 
-def contest(
+def run_contest(
     variants: Sequence[Variant],
     explore: Explore,
     bench: Bench,
@@ -115,9 +115,9 @@ def contest(
     if len({*names, TWIN}) != len(names) + 1:
         raise ValueError("variants must have different names")
     rules = Rules(settings.level, settings.least, settings.least_starts)
-    entries = {v.name: Entrant(v) for v in variants}
+    entries = {v.name: Contender(v) for v in variants}
     most = len(variants) if everyone else settings.finalists
-    own = [e for e in entries.values() if not e.variant.told_alone]
+    own = [e for e in entries.values() if not e.variant.reported_only]
     begun = deadline.clock()
     first = _first_that_runs(own, bench, deadline.clock, say)
     if first is not None:
@@ -127,7 +127,7 @@ def contest(
         if needed_s > deadline.left_s:
             say(f"comparing all would take about {needed_s:.0f} s, {deadline.left_s:.0f} s are left for it")
         screening.run(first)
-    chosen = _chosen(entries)
+    chosen = _choose_control(entries)
     if everyone:
         chosen = replace(chosen, rival="")  # all that is searched meets the best of the devices, and nobody else
     if not chosen.control:
@@ -140,7 +140,7 @@ def contest(
     return Contest(entries | twin, control, chosen.default, chosen.hint, judgement, rules, missing_s, chosen.control)
 
 
-def _needed_s(entries: Mapping[str, Entrant], most: int, rules: Rules) -> float:
+def _needed_s(entries: Mapping[str, Contender], most: int, rules: Rules) -> float:
     """Return what the starts that were left out would take, those of the final among them, roughly."""
     ran = [e for e in entries.values() if e.screened]
     ready_s, pair_s = (float(np.median([getattr(e, name) for e in ran])) for name in ("ready_s", "pair_s"))
@@ -158,7 +158,7 @@ class _Screening:
     compared nevertheless.
     """
 
-    entries: dict[str, Entrant]
+    entries: dict[str, Contender]
     explore: Explore
     bench: Bench
     deadline: Deadline
@@ -168,7 +168,7 @@ class _Screening:
     everyone: bool = False
     first_s: float = 0.0
     longest_s: float = 0.0
-    known: dict[str, Entrant] = field(default_factory=dict)
+    known: dict[str, Contender] = field(default_factory=dict)
     share: Deadline = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,7 +185,7 @@ class _Screening:
         start_s = REUSED * loads * ready_s + present * max(LEAST_PAIRS * pair_s, SHORT_START_S)
         return max(0.0, min(self.share.left_s, self.deadline.left_s - self.least_starts * start_s))
 
-    def run(self, first: Entrant) -> None:
+    def run(self, first: Contender) -> None:
         """Screen the others beside the first that runs until few are left, or the time is used up."""
         control = first.variant
         self._merge(first)
@@ -205,25 +205,25 @@ class _Screening:
         if len(self.entries) <= self.most:
             return
         for number in range(2, ROUNDS + 1):
-            again = [e for e in _near(list(self.entries.values()), number - 1) if not e.variant.baseline]
+            again = [e for e in _near_leader(list(self.entries.values()), number - 1) if not e.variant.baseline]
             if len(again) <= self.most or self.left_s < self.longest_s * len(again):
                 return
             self._screen(again, control, number)
 
-    def _screen(self, entries: Sequence[Entrant], control: Variant, number: int) -> None:
+    def _screen(self, entries: Sequence[Contender], control: Variant, number: int) -> None:
         for entry in entries:
             needed_s = self.longest_s * (1 + self._owed(entry))
-            if entry.left or self.left_s < (max(needed_s, self.first_s) if entry.variant.told_alone else needed_s):
+            if entry.left or self.left_s < (max(needed_s, self.first_s) if entry.variant.reported_only else needed_s):
                 entry.left = entry.left or ("" if entry.screened else "not tried within the budget")
                 continue
             begun = self.deadline.clock()
             self.say(f"screening {entry.variant.name}" + (f", start {number}" if number > 1 else ""))
-            begin(entry, control, self.bench, self.deadline.clock, "screening", number)
+            run_start(entry, control, self.bench, self.deadline.clock, "screening", number)
             self.longest_s = max(self.longest_s, self.deadline.clock() - begun)
             if number == 1 and entry.failed is None:
                 self._merge(entry)
 
-    def _owed(self, entry: Entrant) -> int:
+    def _owed(self, entry: Contender) -> int:
         """Return how many starts of baselines go before the first of a variant.
 
         A few settings come before all. Then those are the first ones of all of one device, since a gain over the best
@@ -237,9 +237,9 @@ class _Screening:
         again = sum(len(e.screened) < SEVERAL for e in self._in_reach()) if tried >= self.most else 0
         return untried + again
 
-    def _merge(self, entry: Entrant) -> None:
+    def _merge(self, entry: Contender) -> None:
         """Let a variant leave that is one with another; its start is one more of that. Baselines go before others."""
-        key = "" if self.everyone else likeness(entry.variant, entry.screened[1].loaded)
+        key = "" if self.everyone else variant_likeness(entry.variant, entry.screened[1].loaded)
         other = self.known.setdefault(key, entry) if key else entry
         if other is entry:
             return
@@ -261,7 +261,7 @@ class _Screening:
             if (other := next(same, None)) is not None and not other.left:
                 entry.left, entry.same_as = f"the same as {other.variant.name}", other.variant.name
 
-    def _in_reach(self) -> list[Entrant]:
+    def _in_reach(self) -> list[Contender]:
         """Return the baselines of one device that may be the best; none where there is but one."""
         ran = [e for e in _single_baselines(self.entries) if e.variant.kind != "own choice"]
         best = max([e.advance for e in ran], default=0.0)
@@ -271,26 +271,26 @@ class _Screening:
     def _baselines_again(self, control: Variant) -> None:
         """Give the baselines that may be the best a second start, and a third where two are too unlike."""
         self._screen([e for e in self._in_reach() if len(e.screened) < SEVERAL], control, 2)
-        unlike = [e for e in self._in_reach() if len(e.screened) == SEVERAL and e.apart > UNLIKE]
+        unlike = [e for e in self._in_reach() if len(e.screened) == SEVERAL and e.screening_range > UNLIKE]
         self._screen(unlike, control, 3)
 
-    def _neighbours(self) -> list[Entrant]:
+    def _neighbours(self) -> list[Contender]:
         """Return new entries of the settings one step from the best of them so far."""
         ran = [e for e in self.entries.values() if e.screened and not e.failed and e.variant.kind == "settings"]
         if not ran:
             return []
         best = max(ran, key=lambda e: e.advance).variant
-        entrants = [Entrant(v) for v in self.explore(best) if v.name not in self.entries]
+        entrants = [Contender(v) for v in self.explore(best) if v.name not in self.entries]
         self.entries |= {e.variant.name: e for e in entrants}
         return entrants
 
 
-def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say: Say) -> Entrant | None:
+def _first_that_runs(entries: Sequence[Contender], bench: Bench, clock: Clock, say: Say) -> Contender | None:
     """Return the first variant that runs, after a start beside itself; baselines come first."""
     for entry in entries:
         say(f"screening {entry.variant.name}")
         try:
-            begin(entry, entry.variant, bench, clock, "screening", 1)
+            run_start(entry, entry.variant, bench, clock, "screening", 1)
         except ChildError as error:
             entry.failed, entry.left = error.failed, "failed"
         if entry.failed is None:
@@ -298,12 +298,12 @@ def _first_that_runs(entries: Sequence[Entrant], bench: Bench, clock: Clock, say
     return None
 
 
-def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
+def _near_leader(entries: Sequence[Contender], starts: int) -> list[Contender]:
     """Return the variants near the leader, the fastest first, and the few best of what is searched; the others leave.
 
     A few are compared in any case, since a start of the screening can be bad.
     """
-    ran = [e for e in entries if e.failed is None and e.screened and not e.variant.told_alone]
+    ran = [e for e in entries if e.failed is None and e.screened and not e.variant.reported_only]
     ran.sort(key=lambda e: -e.advance)
     if not ran:
         return []
@@ -315,20 +315,22 @@ def _near(entries: Sequence[Entrant], starts: int) -> list[Entrant]:
     return [e for e in ran if not e.left]
 
 
-def _single_baselines(entries: Mapping[str, Entrant]) -> list[Entrant]:
+def _single_baselines(entries: Mapping[str, Contender]) -> list[Contender]:
     """Return the baselines of one device that have run, the fastest of the screening first; of equal ones one."""
-    ran = (e for e in entries.values() if e.failed is None and e.screened and not (e.same_as or e.variant.told_alone))
+    ran = (
+        e for e in entries.values() if e.failed is None and e.screened and not (e.same_as or e.variant.reported_only)
+    )
     return sorted((e for e in ran if e.variant.baseline and e.variant.single), key=lambda e: -e.advance)
 
 
-def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
+def _choose_control(entries: Mapping[str, Contender]) -> Chosen:
     """Return the control and the baselines that meet it, by the starts of the screening.
 
     The control is the plug-in's default, the fastest of several, unless another baseline of one device was faster in
     several starts.
     """
     all_ran = sorted((e for e in entries.values() if e.failed is None and e.screened), key=lambda e: -e.advance)
-    ran = [e for e in all_ran if not e.variant.told_alone]
+    ran = [e for e in all_ran if not e.variant.reported_only]
     baselines = _single_baselines(entries)
 
     def first(*kinds: str) -> str:
@@ -338,7 +340,7 @@ def _chosen(entries: Mapping[str, Entrant]) -> Chosen:
     fastest = baselines[0] if baselines else next((e for e in ran if e.variant.single), ran[0] if ran else None)
     if fastest is None:
         return Chosen("", "", "", "")
-    told = next((e.variant.name for e in all_ran[:1] if e.variant.told_alone), "")
+    told = next((e.variant.name for e in all_ran[:1] if e.variant.reported_only), "")
     control = fastest
     if default and min(len(fastest.screened), len(entries[default].screened)) < SEVERAL:
         control = entries[default]

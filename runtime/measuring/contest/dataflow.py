@@ -16,10 +16,10 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
-from runtime.executor.segments import segmentation
+from runtime.executor.segments import segment_graph
 from runtime.measuring.contest.hetero import Hetero, HeteroEvaluator
 from runtime.measuring.contest.variant import InSegments, Variant, dataflow_variant
-from runtime.measuring.process.affinity import affinities
+from runtime.measuring.process.affinity import affinities_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Dataflow(Hetero):
 
     def evaluator(self, subject: Subject, model: Path, settings: MeasureSettings) -> HeteroEvaluator:
         """Return the evaluator that runs placements in segments."""
-        variant, executed_by = partial(in_segments, runner=self.runner), f"dataflow {self.runner}"
+        variant, executed_by = partial(variant_in_segments, runner=self.runner), f"dataflow {self.runner}"
         return HeteroEvaluator(subject, model, settings, self.seconds, variant, executed_by)
 
 
-def in_segments(subject: Subject, placement: Placement, *, runner: str) -> Variant | MeasurementFailed:
+def variant_in_segments(subject: Subject, placement: Placement, *, runner: str) -> Variant | MeasurementFailed:
     """Return the variant by which the executor runs a placement of the subject's operations, or why there is none."""
     return executor_variant(
         "placement", "search", subject.graph, placement, subject.topology.devices, runner=runner, reuse=True
@@ -62,8 +62,8 @@ def executor_variant(
     A placement that parts what must run in one sub-model is refused.
     """
     try:
-        segments = segmentation(graph, placement)
+        segments = segment_graph(graph, placement)
     except UsageError as error:
         return MeasurementFailed("refused", error.cause)
-    affinity = affinities(graph, placement, devices)
+    affinity = affinities_of(graph, placement, devices)
     return dataflow_variant(name, placer, devices, affinity, InSegments(segments.segments, runner, reuse))

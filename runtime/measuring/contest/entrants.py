@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Entrant:
+class Contender:
     """A variant in the contest: its starts so far, and why it has gone.
 
     screened, final: the starts of either part, by their number. left: why it takes no further part; "" while it does.
@@ -48,7 +48,7 @@ class Entrant:
         return float(np.median([s.log_ratio for s in self.screened.values()])) if self.screened else -math.inf
 
     @property
-    def apart(self) -> float:
+    def screening_range(self) -> float:
         """Return how far the screening's starts lie apart, as a log ratio; 0 of fewer than two."""
         return float(np.ptp([s.log_ratio for s in self.screened.values()])) if self.screened else 0.0
 
@@ -68,8 +68,8 @@ class Entrant:
         return list((self.final or self.screened).values())
 
 
-def begin(
-    entry: Entrant, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, seconds: float = SCREEN_S
+def run_start(
+    entry: Contender, control: Variant, bench: Bench, clock: Clock, part: Part, number: int, seconds: float = SCREEN_S
 ) -> None:
     """Give a variant one start; one that is disturbed has a second chance."""
     begun, least = clock(), SCREEN_PAIRS if part == "screening" else LEAST_PAIRS
@@ -86,7 +86,7 @@ def begin(
         (entry.screened if part == "screening" else entry.final)[number] = started
 
 
-def log_ratios_to(reference: str, entries: Mapping[str, Entrant], beside: str) -> dict[str, dict[int, float]]:
+def log_ratios_to(reference: str, entries: Mapping[str, Contender], beside: str) -> dict[str, dict[int, float]]:
     """Return, for every other variant of the final, log(reference's time / its time) of each start that both have had.
 
     beside: the variant beside which all starts ran. The twin of that is compared with nothing else.
@@ -101,7 +101,7 @@ def log_ratios_to(reference: str, entries: Mapping[str, Entrant], beside: str) -
     }
 
 
-def noise_of(entries: Sequence[Entrant]) -> float:
+def noise_of(entries: Sequence[Contender]) -> float:
     """Return the standard deviation of the log ratio of a screening's start, by what the starts show.
 
     Turns of a start scatter, and so do starts of a variant: by UNSEEN, as long as no variant has two.

@@ -11,16 +11,16 @@ import numpy as np
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.claims import TWIN, Judgement, Rules, Spread, judge
+from runtime.measuring.contest.claims import TWIN, Judgement, Rules, Spread, judge_starts
 from runtime.measuring.contest.entrants import (
     LEAST_PAIRS,
     NEAR,
     QUIETEST,
-    Entrant,
+    Contender,
     Say,
-    begin,
     log_ratios_to,
     noise_of,
+    run_start,
 )
 from runtime.measuring.contest.pairs import Bench
 
@@ -51,7 +51,7 @@ class Chosen:
 class Final:
     """The final: start after start until it is decided, or the time or the starts are used up."""
 
-    entries: Mapping[str, Entrant]
+    entries: Mapping[str, Contender]
     chosen: Chosen
     bench: Bench
     settings: MeasureSettings
@@ -59,7 +59,7 @@ class Final:
     deadline: Deadline
     say: Say
     everyone: bool = False
-    twin: dict[str, Entrant] = field(default_factory=dict)
+    twin: dict[str, Contender] = field(default_factory=dict)
 
     def run(self) -> tuple[str, Judgement | None]:
         """Return the best baseline, and what the starts have come to beside it; None where there was no time for one.
@@ -69,7 +69,7 @@ class Final:
         first = self.entries[self.chosen.control]
         control = first.variant
         ready_s = float(np.median([e.ready_s for e in self.entries.values() if e.screened]))
-        twin = self.twin[TWIN] = Entrant(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
+        twin = self.twin[TWIN] = Contender(replace(control, name=TWIN), pair_s=first.pair_s, ready_s=2 * ready_s)
         kept, hints = (
             [self.entries[n] for n in dict.fromkeys(names) if n not in ("", self.chosen.control)]
             for names in ((self.chosen.default, self.chosen.rival), (self.chosen.hint, self.chosen.told))
@@ -78,7 +78,7 @@ class Final:
         seconds, contenders, hints = self._that_fit([twin, *kept], self._contenders(), hints)
         if seconds is None:
             return self.chosen.control, None
-        baselines = [*kept, *(e for e in hints if not e.variant.told_alone)]
+        baselines = [*kept, *(e for e in hints if not e.variant.reported_only)]
         judgement: Judgement | None = None
         took_s = 0.0
         for number in range(1, self.settings.starts + 1):
@@ -93,7 +93,7 @@ class Final:
             present = [twin, *kept, *hints, *contenders]
             for entry in present if number % 2 else reversed(present):
                 if not entry.left:
-                    begin(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
+                    run_start(entry, control, self.bench, self.deadline.clock, "final", number, seconds)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(control.name, baselines, len(contenders))
             if self._decided(judgement, contenders, hints, number):
@@ -101,7 +101,7 @@ class Final:
         best = self.chosen.control if judgement is None or self.everyone else self._best(baselines)
         return best, self._judge(best, [*baselines, first], len(contenders))
 
-    def _best(self, baselines: Sequence[Entrant]) -> str:
+    def _best(self, baselines: Sequence[Contender]) -> str:
         """Return the best baseline by the starts of the final; of those that are equal by what counts the plainest.
 
         That is the default, then the control. The median decides, since one start can be bad, and of those that have
@@ -115,7 +115,7 @@ class Final:
         most = max(middle.values())
         return next(n for n in order if middle[n] > most - math.log1p(self.rules.least))
 
-    def _contenders(self) -> list[Entrant]:
+    def _contenders(self) -> list[Contender]:
         """Return the fastest of what is searched, and an own choice of the runtime's that is close.
 
         Of settings and splits that noise cannot tell apart, settings go first: the last has the first to leave where
@@ -135,8 +135,8 @@ class Final:
         return contenders
 
     def _that_fit(
-        self, kept: list[Entrant], contenders: list[Entrant], hints: list[Entrant]
-    ) -> tuple[float | None, list[Entrant], list[Entrant]]:
+        self, kept: list[Contender], contenders: list[Contender], hints: list[Contender]
+    ) -> tuple[float | None, list[Contender], list[Contender]]:
         """Return the seconds of turns in a start, and who can have the least number of starts in the time that is left.
 
         Starts tell more than longer turns in fewer of them. Where not all can have as many as a decision wants, hints
@@ -153,12 +153,12 @@ class Final:
         for count, fewest, shortest_s in wanted:
             seconds = self._seconds_of_starts((*kept, *ordered[:count]), shortest_s, fewest)
             if seconds is not None:
-                _leave(ordered[count:])
+                _mark_left(ordered[count:])
                 return seconds, contenders[:count], hints[: max(0, count - len(contenders))]
-        _leave(ordered)
+        _mark_left(ordered)
         return self._seconds_of_starts(kept, SHORTEST_START_S, self.settings.least_starts), [], []
 
-    def _rounds_that_fit(self, kept: Sequence[Entrant], contenders: Sequence[Entrant], rounds: int) -> float | None:
+    def _rounds_that_fit(self, kept: Sequence[Contender], contenders: Sequence[Contender], rounds: int) -> float | None:
         """Return the seconds of turns with which so many more rounds fit in the time left; None if not even one does.
 
         The slowest contenders leave until they do; one at least stays. If not all fit even so, fewer rounds do.
@@ -174,7 +174,7 @@ class Final:
                 return turns_s
         return None
 
-    def _seconds_of_starts(self, present: Sequence[Entrant], shortest_s: float, fewest: int) -> float | None:
+    def _seconds_of_starts(self, present: Sequence[Contender], shortest_s: float, fewest: int) -> float | None:
         """Return the seconds of turns in a start if all have so many starts at least; None if they cannot."""
         ready_s = sum(e.again_s for e in present)
         least_s = sum(max(LEAST_PAIRS * e.pair_s, shortest_s) for e in present)
@@ -185,10 +185,10 @@ class Final:
         return None
 
     @property
-    def _all(self) -> dict[str, Entrant]:
+    def _all(self) -> dict[str, Contender]:
         return {**self.entries, **self.twin}
 
-    def _judge(self, control: str, baselines: Sequence[Entrant], contenders: int) -> Judgement:
+    def _judge(self, control: str, baselines: Sequence[Contender], contenders: int) -> Judgement:
         """Return what the starts say beside one baseline; a gain must be one over all that are still there."""
         there = [e.variant.name for e in baselines if e.failed is None and not e.left]
         present = [n for n in there if n == self.chosen.control or self.entries[n].final]
@@ -197,7 +197,7 @@ class Final:
             for name in (control, *present)
         }
         over = {name: tables[name] for name in present if name != control}
-        judgement = judge(tables[control], self.rules, contenders=contenders, over=over)
+        judgement = judge_starts(tables[control], self.rules, contenders=contenders, over=over)
         claimed, undecided = (
             tuple(name for name in names if name != self.chosen.told) for names in (judgement.claimed, judgement.open)
         )
@@ -207,7 +207,7 @@ class Final:
         return log_ratios_to(name, self._all, self.chosen.control)
 
     def _decided(
-        self, judgement: Judgement, contenders: Sequence[Entrant], hints: Sequence[Entrant], number: int
+        self, judgement: Judgement, contenders: Sequence[Contender], hints: Sequence[Contender], number: int
     ) -> bool:
         """Let those leave that cannot win any more; return whether more starts would change nothing."""
         if self.everyone:
@@ -232,7 +232,7 @@ class Final:
             judgement.ratios[e.variant.name].high < best.low for e in alive if e.variant.name != judgement.claimed[0]
         )
 
-    def _race(self, contenders: Sequence[Entrant], number: int) -> None:
+    def _race(self, contenders: Sequence[Contender], number: int) -> None:
         """Let those leave that lie far behind the leader after two starts or more; a few have the least number."""
         alive = [e for e in contenders if not e.left]
         if number < 2 or not alive:
@@ -246,6 +246,6 @@ class Final:
                 entry.left = "clearly slower"
 
 
-def _leave(entries: Sequence[Entrant]) -> None:
+def _mark_left(entries: Sequence[Contender]) -> None:
     for entry in entries:
         entry.left = entry.left or "not compared within the budget"

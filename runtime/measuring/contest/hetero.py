@@ -21,10 +21,17 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.pairs import SCREEN_PAIRS, PairBench, Start
-from runtime.measuring.contest.variant import Variant, executed_names, hetero_variant, outputs_of, reference_of, start
+from runtime.measuring.contest.variant import (
+    Variant,
+    executed_names,
+    hetero_variant,
+    outputs_of,
+    reference_of,
+    start_child,
+)
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.process.affinity import affinities
+from runtime.measuring.process.affinity import affinities_of
 from runtime.measuring.process.child import ChildError, NoReferenceError
 
 VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
@@ -33,7 +40,7 @@ VariantOf = Callable[[Subject, Placement], Variant | MeasurementFailed]
 def by_hetero(subject: Subject, placement: Placement) -> Variant:
     """Return the variant by which HETERO runs a placement of the subject's operations."""
     devices = subject.topology.devices
-    return hetero_variant("placement", "search", devices, affinities(subject.graph, placement, devices))
+    return hetero_variant("placement", "search", devices, affinities_of(subject.graph, placement, devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class HeteroEvaluator:
         if isinstance(start, MeasurementFailed):
             return start
         self._reference_s = self._reference_s or float(np.median(start.control_s))
-        return measured(variant, start, self._reference_s * np.array(start.variant_s) / np.array(start.control_s))
+        return measurement_of(variant, start, self._reference_s * np.array(start.variant_s) / np.array(start.control_s))
 
     def _ready(self) -> PairBench:
         if self._bench is None:
@@ -135,7 +142,7 @@ class HeteroEvaluator:
         return self._bench
 
 
-def measured(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
+def measurement_of(variant: Variant, start: Start, samples_s: Float64) -> Measurement:
     """Return the record of a variant with its samples, from what a start of it says."""
     told = start.loaded
     return Measurement(
@@ -157,7 +164,7 @@ def reference_outputs(model: Path, settings: MeasureSettings, *, seed: int) -> R
         NoReferenceError: the CPU cannot run the model.
     """
     try:
-        child, loaded = start(reference_variant(), model, settings, seed=seed)
+        child, loaded = start_child(reference_variant(), model, settings, seed=seed)
         with child:
             begun = time.monotonic()
             timed = {TIMED: outputs_of(child)}

@@ -35,10 +35,17 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.measured_sizes import MeasuredSize
 from runtime.measuring.contest.baselines import reference_variant
-from runtime.measuring.contest.variant import Variant, check, load, outputs_by_kind, reference_of, warm_up
+from runtime.measuring.contest.variant import (
+    Variant,
+    check_outputs,
+    load_variant,
+    outputs_by_kind,
+    reference_of,
+    warm_up,
+)
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.outputs.quality import affordable
+from runtime.measuring.outputs.quality import affordable_kinds
 from runtime.measuring.process.answers import CheckedLoad, LoadAnswer, RunAnswer
 from runtime.measuring.process.child import Child, ChildError
 
@@ -137,7 +144,7 @@ class Seat:
         self.holds, self.fed = "", TIMED
         with self.asked() as child:
             own = str(Path(cache) / variant.identity) if cache else ""  # so that all first starts are compiled whole
-            told = load(child, variant, model, self.settings, seed=seed, cache=own)
+            told = load_variant(child, variant, model, self.settings, seed=seed, cache=own)
         self.holds = variant.identity
         return told
 
@@ -300,13 +307,13 @@ class PairBench:
         every: on as many kinds of inputs as there is time for; else on the first of every size, which is cheap.
         """
         left_s = self.checks_s - self.checked_s if every else 0.0
-        kinds = affordable(list(expected.outputs), self._kind_s or expected.seconds, left_s, len(self._kinds))
+        kinds = affordable_kinds(list(expected.outputs), self._kind_s or expected.seconds, left_s, len(self._kinds))
         key = f"{variant.identity} {loaded['cached']}"
         known = self.checked.get(key)
         if known is None or (isinstance(known, Accuracy) and len(known.kinds) < len(kinds)):
             begun = time.monotonic()
             with seat.asked() as child:
-                self.checked[key] = check(variant, loaded, child, expected, self.settings, kinds=kinds)
+                self.checked[key] = check_outputs(variant, loaded, child, expected, self.settings, kinds=kinds)
             took_s = time.monotonic() - begun
             self.checked_s += took_s
             self._kind_s = took_s / len(kinds)
@@ -325,10 +332,10 @@ class PairBench:
                 with seat.asked() as child:
                     count += warm_up(child, self.settings.turn_s, 1)
             except ChildError as error:
-                raise ChildError(self._told_of(place, error.failed)) from error
+                raise ChildError(self._with_size(place, error.failed)) from error
         return count
 
-    def _told_of(self, place: int, failed: MeasurementFailed) -> MeasurementFailed:
+    def _with_size(self, place: int, failed: MeasurementFailed) -> MeasurementFailed:
         """Return a failure with the size of inputs at which it happened, if there are several."""
         return replace(failed, message=f"with {self.sizes[place]}: {failed.message}") if self.sizes else failed
 
@@ -352,12 +359,12 @@ class PairBench:
                     )
             except ChildError as error:
                 if own:
-                    return self._told_of(place, error.failed)
+                    return self._with_size(place, error.failed)
                 raise
             spent[own] += time.monotonic() - begun
             values[own][place].append(value_of(turn, self.settings))
             if own:
-                samples += thinned(turn["samples_s"])
+                samples += thin_samples(turn["samples_s"])
                 cpu_s.append(turn["cpu_s"])
                 delay_s, runnable_s = delay_s + turn["run_delay_s"], runnable_s + turn["runnable_s"]
             if self.realtime:
@@ -425,7 +432,7 @@ def order_of_turns(goes_on: Callable[[int], bool], sizes: int = 1) -> Iterator[t
             yield from ((place, first), (place, not first))
 
 
-def thinned(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:
+def thin_samples(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:
     """Return as many samples, evenly over their order, as are kept of one turn.
 
     >>> thinned([0.0, 1.0, 2.0, 3.0, 4.0], 2)

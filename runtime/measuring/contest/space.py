@@ -76,8 +76,8 @@ class Space:
     ) -> Space:
         """Return the space of the plug-ins that these devices are instances of."""
         used = {d.plugin: plugins[d.plugin] for d in devices}
-        settable = set().union(*(p.settable for n, p in used.items() if _kind(n) == "cpu"))
-        known = {key: values for key, values in FURTHER.items() if key in settable and _matters(key)}
+        settable = set().union(*(p.settable for n, p in used.items() if _property_kind(n) == "cpu"))
+        known = {key: values for key, values in FURTHER.items() if key in settable and _property_matters(key)}
         return cls(used, objective, known, forms, keeps_keys)
 
     def first(self) -> list[Variant]:
@@ -185,7 +185,7 @@ class Space:
     def _threads_and_streams(self, name: str) -> list[tuple[int, int]]:
         """Return pairs of threads, 0 where the plug-in has no such property, and streams."""
         most = cpu_count()
-        if _kind(name) != "cpu":
+        if _property_kind(name) != "cpu":
             streams = (1, 2, 4) if self.objective == "throughput" and STREAMS in self.plugins[name].settable else (1,)
             return [(0, s) for s in streams]
         if self.objective == "latency":
@@ -195,7 +195,7 @@ class Space:
 
 def _fast_first(name: str, precisions: Sequence[str]) -> list[str]:
     """Return precisions, low ones first: they are faster, if anything; but few CPUs compute in f16, and slowly."""
-    rank = {"f32": 1, "f16": 2} if _kind(name) == "cpu" else {"f32": 1}
+    rank = {"f32": 1, "f16": 2} if _property_kind(name) == "cpu" else {"f32": 1}
     return sorted(precisions, key=lambda p: rank.get(p, 0))
 
 
@@ -208,11 +208,11 @@ def ends_first(counts: Sequence[int]) -> list[int]:
     return list(dict.fromkeys([counts[-1], counts[0], *reversed(counts)]))
 
 
-def _kind(name: str) -> str:
+def _property_kind(name: str) -> str:
     return KINDS.get(name.partition(".")[0], "other")
 
 
-def _matters(key: str) -> bool:
+def _property_matters(key: str) -> bool:
     """Return whether a property can make a difference on this machine."""
     cpu = cpu_topology()
     if key == HYPER_THREADING:
@@ -234,7 +234,7 @@ def settings_variant(
     plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = ""
 ) -> Variant:
     """Return a plug-in with these properties, as a variant that is searched."""
-    device = DeviceSpec(plugin, plugin, plugin, dict(properties), _kind(plugin))
+    device = DeviceSpec(plugin, plugin, plugin, dict(properties), _property_kind(plugin))
     name = settings_name(plugin, properties, requests, batch, rewrite)
     return Variant(
         name,

@@ -34,7 +34,7 @@ class Written:
         written = cls(bench, path, context)
         for record in load_lines(path):
             if record.get("context") == context and "key" in record:
-                written.known[record["key"]] = _result(record)
+                written.known[record["key"]] = _start_result(record)
         return written
 
     def start(
@@ -47,17 +47,17 @@ class Written:
             if is_transient(result):
                 return result
             result = replace(result, run=self.run) if isinstance(result, Start) else result
-            append_line(self.path, {"context": self.context, "key": key, **_document(result)})
+            append_line(self.path, {"context": self.context, "key": key, **_start_document(result)})
             self.known[key] = result
         return self.known[key]
 
 
-def _document(result: Start | MeasurementFailed) -> dict[str, Any]:
+def _start_document(result: Start | MeasurementFailed) -> dict[str, Any]:
     name = "failed" if isinstance(result, MeasurementFailed) else "start"
     return {name: asdict(result)}
 
 
-def _result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
+def _start_result(record: Mapping[str, Any]) -> Start | MeasurementFailed:
     if "failed" in record:
         return MeasurementFailed(**record["failed"])
     said: Mapping[str, Any] = record["start"]

@@ -20,10 +20,10 @@ from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Outputs, OutputsByKind, Reference, lost_int8
-from runtime.measuring.outputs.quality import accepted, reference_beside
+from runtime.measuring.outputs.quality import accept_outputs, reference_beside
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
-from runtime.measuring.process.batching import repeated
+from runtime.measuring.process.batching import repeat_outputs
 from runtime.measuring.process.child import Child
 
 # Properties that let a device round more than its precision says -> the value with which it does not.
@@ -92,7 +92,7 @@ class Variant:
         return self.kind not in ("settings", "split")
 
     @property
-    def told_alone(self) -> bool:
+    def reported_only(self) -> bool:
         """Return whether the variant is measured to be told of, and neither an answer nor a baseline of one."""
         return self.kind == "other runtime"
 
@@ -142,7 +142,7 @@ def dataflow_variant(
     return Variant(name, placer, target, used, {}, affinity, kind="split", segments=segments)
 
 
-def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, LoadAnswer]:
+def start_child(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> tuple[Child, LoadAnswer]:
     """Return a child that has compiled the variant, and what it says about it.
 
     Raises:
@@ -150,12 +150,12 @@ def start(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int
     """
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(Child(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes))
-        loaded = load(child, variant, model, settings, seed=seed)
+        loaded = load_variant(child, variant, model, settings, seed=seed)
         stack.pop_all()  # loaded: from here on the caller ends it
     return child, loaded
 
 
-def load(
+def load_variant(
     child: Child, variant: Variant, model: Path, settings: MeasureSettings, *, seed: int, cache: str = ""
 ) -> LoadAnswer:
     """Let a child compile the variant, in place of what it had before; return what it says about it.
@@ -166,13 +166,13 @@ def load(
         ChildError: the variant could not be compiled.
     """
     cache = cache if variant.single and variant.affinity is None and ":" not in variant.target else ""
-    how = described(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
+    how = describe_variant(variant, model, settings, seed=seed) | {"requests": variant.requests, "batch": variant.batch}
     child.rests = variant.onnx is not None
     answer: LoadAnswer = child.ask("load", cache=cache, **how)
     return answer
 
 
-def described(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
+def describe_variant(variant: Variant, model: Path, settings: MeasureSettings, *, seed: int) -> dict[str, Any]:
     """Return what a child's command needs to know to compile a variant and to make its inputs."""
     options = {name: value for device in variant.devices for name, value in device.properties.items()}
     return {
@@ -209,7 +209,7 @@ def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
         return load_by_kind(path)
 
 
-def kinds_of(model: Path) -> list[str]:
+def input_kinds(model: Path) -> list[str]:
     """Return the kinds of inputs on which outputs of a normalised model are compared."""
     beside = model.with_name(REFERENCE)
     return list(load_by_kind(beside)) if beside.is_file() else [TIMED]
@@ -244,7 +244,7 @@ def for_batch(reference: Reference, count: int) -> Reference:
     if count == 1:
         return reference
     outputs, exact = (
-        {kind: repeated(each, count) for kind, each in by_kind.items()}
+        {kind: repeat_outputs(each, count) for kind, each in by_kind.items()}
         for by_kind in (reference.outputs, reference.exact)
     )
     return replace(reference, outputs=outputs, exact=exact)
@@ -258,7 +258,7 @@ def known_reference(model: Path, ran: Mapping[str, Any] | None) -> Reference | N
     return None if ran is None or not model.with_name(REFERENCE).is_file() else reference_of(model, {}, **ran)
 
 
-def check(
+def check_outputs(
     variant: Variant,
     loaded: LoadAnswer,
     child: Child,
@@ -288,7 +288,7 @@ def check(
     kinds = kinds if kinds is not None else list(expected.outputs)
     expected = for_batch(expected, variant.batch)
     rounded = {"rounded": "int8"} if variant.rounds else {}
-    return accepted(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
+    return accept_outputs(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ ROWS = 8  # that make a column of a table of its own, as the scores beside boxes
 SUM = 1e-2  # that a row of probabilities may be off 1 by: some are of bytes
 
 
-def flips(actual: Float64, expected: Float64, axis: int | None, *, scores: Bool) -> tuple[int, int]:
+def count_flips(actual: Float64, expected: Float64, axis: int | None, *, scores: Bool) -> tuple[int, int]:
     """Return how many decisions differ, and of how many.
 
     actual, expected: float64 of one shape. axis: that of classes, None where there is none. scores: whether entries

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pipeline.core.arrays import Bool, Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.shared.model_inputs import ZEROS
-from runtime.measuring.outputs.decisions import class_axis, flips
+from runtime.measuring.outputs.decisions import class_axis, count_flips
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 OutputsByKind = Mapping[str, Outputs]  # by kind of inputs, see `pipeline.shared.checks`
@@ -69,8 +69,8 @@ class OutputDifference:
         >>> str(OutputDifference("output_0", "indices", 0.2, 0.5))
         'output_0: 20 % of its entries, 50 % of its rows have no match'
         """
-        text = f"{self.name}: {percent(self.difference)}" + (" of its entries" if self.kind == "indices" else "")
-        return text + (f", {percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
+        text = f"{self.name}: {format_percent(self.difference)}" + (" of its entries" if self.kind == "indices" else "")
+        return text + (f", {format_percent(self.unmatched)} of its rows have no match" if self.unmatched else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +87,9 @@ class Channels:
     @classmethod
     def of(cls, expected: Float64) -> Channels:
         """Return the channels of one array."""
-        squares = _squares(expected)
+        squares = _finite_squares(expected)
         axis = _axis_of(squares)
-        return cls(axis, _sizes(squares, axis))
+        return cls(axis, _slice_sizes(squares, axis))
 
     def fit(self, shape: Sequence[int]) -> bool:
         """Return whether an array of this shape has them."""
@@ -138,7 +138,7 @@ class Reference:
         slack = dict(_by_kind(self.shaken, self.outputs, channels))
         for kind in (self.outputs.keys() & self.shaken.keys()) - slack.keys():
             far = math.inf
-            slack[kind] = {n: OutputDifference(n, _kind(a), far, far) for n, a in self.outputs[kind].items()}
+            slack[kind] = {n: OutputDifference(n, _array_kind(a), far, far) for n, a in self.outputs[kind].items()}
         object.__setattr__(self, "channels", channels)
         object.__setattr__(self, "rounding", _by_kind(self.outputs, self.exact, channels))
         object.__setattr__(self, "slack", slack)
@@ -149,7 +149,7 @@ def _by_kind(actual: OutputsByKind, expected: OutputsByKind, channels: Mapping[s
     """Return the differences by kind and output; of kinds that both have, and whose outputs can be compared."""
     found: dict[str, dict[str, OutputDifference]] = {}
     for kind in expected.keys() & actual.keys():
-        each = differences(actual[kind], expected[kind], channels, kind=kind)
+        each = output_differences(actual[kind], expected[kind], channels, kind=kind)
         if not isinstance(each, MeasurementFailed):
             found[kind] = {d.name: d for d in each}
     return found
@@ -160,7 +160,7 @@ def flip_share(apart: OutputDifference) -> float:
     return apart.flips / apart.decisions if apart.decisions else 0.0
 
 
-def differences(
+def output_differences(
     actual: Outputs, expected: Outputs, channels: Mapping[str, Channels] | None = None, *, kind: str = ""
 ) -> list[OutputDifference] | MeasurementFailed:
     """Return how far each output is from what was expected, in the model's order, or why they cannot be compared.
@@ -170,11 +170,11 @@ def differences(
     if sorted(actual) != sorted(expected):
         return MeasurementFailed("wrong_output", f"{len(actual)} outputs instead of {len(expected)}")
     for name, array in expected.items():
-        if not _comparable(actual[name], array):
+        if not _are_comparable(actual[name], array):
             return MeasurementFailed("wrong_output", f"{name} has shape {actual[name].shape}, not {array.shape}")
     known = channels if channels is not None else channels_of([expected])
     quiet = 1.0 if kind == ZEROS else QUIET
-    return [_difference(name, actual[name], array, known.get(name), quiet) for name, array in expected.items()]
+    return [_output_difference(name, actual[name], array, known.get(name), quiet) for name, array in expected.items()]
 
 
 def channels_of(expected: Sequence[Outputs]) -> dict[str, Channels]:
@@ -182,13 +182,15 @@ def channels_of(expected: Sequence[Outputs]) -> dict[str, Channels]:
     squares: dict[str, list[Float64]] = {}
     for outputs in expected:
         for name, array in outputs.items():
-            if _kind(array) == "values" and array.size:
+            if _array_kind(array) == "values" and array.size:
                 known = squares.setdefault(name, [])
-                known += [_squares(array.astype(np.float64))] if not known or known[0].shape == array.shape else []
+                known += (
+                    [_finite_squares(array.astype(np.float64))] if not known or known[0].shape == array.shape else []
+                )
     found: dict[str, Channels] = {}
     for name, each in squares.items():
         axis = _axis_of(np.asarray(sum(each), np.float64))
-        found[name] = Channels(axis, np.max([_sizes(one, axis) for one in each], axis=0))
+        found[name] = Channels(axis, np.max([_slice_sizes(one, axis) for one in each], axis=0))
     return found
 
 
@@ -203,7 +205,7 @@ def lost_int8(kernels: Sequence[str] | None, reference: Reference) -> Measuremen
     )
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share as people read it.
 
     >>> percent(0.1149), percent(0.05), percent(float("inf"))
@@ -231,20 +233,20 @@ def _is_real(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind == "f"
 
 
-def _comparable(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
+def _are_comparable(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> bool:
     """Return whether two arrays have one shape, or differ in the number of rows alone."""
     return actual.ndim == expected.ndim and actual.shape[1:] == expected.shape[1:]
 
 
-def _kind(array: npt.NDArray[Any]) -> Kind:
+def _array_kind(array: npt.NDArray[Any]) -> Kind:
     return "indices" if array.dtype.kind in "bSU" or (array.dtype.kind in "iu" and array.itemsize > 2) else "values"
 
 
-def _difference(
+def _output_difference(
     name: str, actual: npt.NDArray[Any], expected: npt.NDArray[Any], channels: Channels | None, quiet: float
 ) -> OutputDifference:
-    kind = _kind(expected)
-    ours, theirs = _numbers(actual, expected)
+    kind = _array_kind(expected)
+    ours, theirs = _as_numbers(actual, expected)
     unmatched = 0.0
     if ours.shape != theirs.shape:
         unmatched = abs(len(ours) - len(theirs)) / max(len(ours), len(theirs))
@@ -268,15 +270,15 @@ def _of_values(
     with np.errstate(invalid="ignore"):  # infinity less infinity, which does not count
         apart = np.square(np.where(finite, actual - expected, 0.0))
     axis, classes = channels.axis, class_axis(expected)
-    size, distance = _sizes(_squares(expected), axis), _sizes(apart, axis)
+    size, distance = _slice_sizes(_finite_squares(expected), axis), _slice_sizes(apart, axis)
     scores = _within_one(expected, axis)
     least = np.where(scores & (classes is None), SCORE, FLOOR * channels.size.max())
     size = np.maximum(size, np.maximum(quiet * channels.size, least))
-    groups = alike(channels.size)
+    groups = channel_groups(channels.size)
     total = np.bincount(groups, np.square(size))
     worst = float(np.sqrt(np.bincount(groups, np.square(distance)) / np.where(total, total, 1.0)).max())
     along = [size.size if a == axis else 1 for a in range(expected.ndim)]
-    flipped, decisions = flips(actual, expected, classes, scores=scores.reshape(along))
+    flipped, decisions = count_flips(actual, expected, classes, scores=scores.reshape(along))
     difference = OutputDifference(name, "values", worst, unmatched, flips=flipped, decisions=decisions)
     if axis is None:
         return difference
@@ -298,10 +300,10 @@ def _agree_beyond(actual: Float64, expected: Float64, finite: Bool) -> bool:
 
 def channel_axis(expected: Float64) -> int | None:
     """Return the dimension whose slices differ most in size, none of them small; None where there is none."""
-    return _axis_of(_squares(expected))
+    return _axis_of(_finite_squares(expected))
 
 
-def _squares(values: Float64) -> Float64:
+def _finite_squares(values: Float64) -> Float64:
     """Return the squares; 0 of entries that are not finite, or huge."""
     return np.square(np.where(np.abs(values) < HUGE, values, 0.0))
 
@@ -311,13 +313,13 @@ def _axis_of(squares: Float64) -> int | None:
     for axis in range(1, squares.ndim):
         n = squares.shape[axis]
         if n > 1 and squares.size >= n * LEAST_IN_CHANNEL:
-            size = _sizes(squares, axis)
+            size = _slice_sizes(squares, axis)
             least = 1e-9 * float(size.max()) or 1.0
             spread[axis] = float(np.std(np.log(np.maximum(size, least))))
     return max(spread, key=lambda axis: spread[axis], default=None)
 
 
-def _sizes(squares: Float64, axis: int | None) -> Float64:
+def _slice_sizes(squares: Float64, axis: int | None) -> Float64:
     """Return float64 [c], the root mean square of every slice along a dimension; [1], of all, without one."""
     if axis is None:
         return np.array([math.sqrt(squares.mean()) if squares.size else 0.0])
@@ -325,7 +327,7 @@ def _sizes(squares: Float64, axis: int | None) -> Float64:
     return np.asarray(np.sqrt(squares.mean(axis=others)), np.float64)
 
 
-def alike(size: Float64) -> npt.NDArray[np.intp]:
+def channel_groups(size: Float64) -> npt.NDArray[np.intp]:
     """Return the number of the group of each channel: those within a factor of the largest of their group.
 
     >>> alike(np.array([300.0, 0.5, 200.0, 0.1, 0.0])).tolist()
@@ -348,7 +350,7 @@ def _within_one(expected: Float64, axis: int | None) -> Bool:
     return np.asarray(inside.all(axis=tuple(a for a in range(expected.ndim) if a != axis)), bool)
 
 
-def _numbers(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[Float64, Float64]:
+def _as_numbers(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> tuple[Float64, Float64]:
     """Return two arrays as numbers; equal strings become equal ones."""
     if expected.dtype.kind not in "SU":
         return found.astype(np.float64), expected.astype(np.float64)

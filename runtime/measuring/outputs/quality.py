@@ -23,10 +23,10 @@ from runtime.measuring.outputs.outputs import (
     Outputs,
     OutputsByKind,
     Reference,
-    differences,
     flip_share,
+    format_percent,
     holds_nan,
-    percent,
+    output_differences,
 )
 
 SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
@@ -89,15 +89,18 @@ class KindDifference:
             told.append((figure(apart), self.allowed(limit, figure, rounded), words))
 
         if of_values:
-            tell(limits.output, _difference, f"outputs differ by {percent(apart.difference)} from the reference")
+            tell(limits.output, _difference, f"outputs differ by {format_percent(apart.difference)} from the reference")
         elif not tied:
-            tell(limits.indices, _difference, f"{percent(apart.difference)} of the entries differ")
+            tell(limits.indices, _difference, f"{format_percent(apart.difference)} of the entries differ")
         if not tied:
-            tell(limits.rows, _unmatched, f"{percent(apart.unmatched)} of the rows have no match")
+            tell(limits.rows, _unmatched, f"{format_percent(apart.unmatched)} of the rows have no match")
         if not tied and apart.decisions >= ENOUGH_DECISIONS:
             tell(limits.flips, flip_share, f"{apart.flips} of {apart.decisions} decisions flip")
         where = apart.name + (f" on {self.kind}" if self.kind != TIMED else "")
-        each = [(_over(value, most), f"{words} ({percent(most)} allowed; {where})") for value, most, words in told]
+        each = [
+            (_excess_over(value, most), f"{words} ({format_percent(most)} allowed; {where})")
+            for value, most, words in told
+        ]
         return max(each, default=(0.0, ""))
 
 
@@ -109,19 +112,19 @@ def _unmatched(apart: OutputDifference) -> float:
     return apart.unmatched
 
 
-def _over(value: float, allowed: float) -> float:
+def _excess_over(value: float, allowed: float) -> float:
     if math.isinf(allowed):  # a change of the inputs as small as rounding may lead anywhere
         return 0.0
     return value / allowed if allowed else (math.inf if value else 0.0)
 
 
-def accepted(
+def accept_outputs(
     actual: OutputsByKind, reference: Reference, precisions: Mapping[str, str], settings: MeasureSettings
 ) -> Accuracy | MeasurementFailed:
     """Return how far outputs are from the reference's, or why that is too much.
 
     actual: on the kinds of inputs of the reference, or on some of them, which are then all that counts. precisions:
-    that they were computed in, by device. With a metric quality counts, and not the distance; see `loss`.
+    that they were computed in, by device. With a metric quality counts, and not the distance; see `metric_loss`.
 
     Raises:
         UsageError: the metric is not there, or fails.
@@ -148,7 +151,7 @@ def accuracy_of(
     at = int(np.argmax([strain for strain, _ in strains])) if strains else -1
     worst = compared[at] if strains else None
     strict = AccuracyLimits.of(exact_tolerance(reference, settings))
-    lost = loss({kind: actual[kind] for kind in kinds}, reference.outputs, settings) if settings.metric else None
+    lost = metric_loss({kind: actual[kind] for kind in kinds}, reference.outputs, settings) if settings.metric else None
     if lost is not None:
         why_not = _metric_fault(lost, settings)
     else:
@@ -163,10 +166,10 @@ def accuracy_of(
     return Accuracy(
         output=worst.apart.name if worst else "",
         kind=worst.kind if worst else "",
-        difference=_finite(max((d.difference for d in values), default=0.0)),
-        mean=_finite(float(np.mean([d.difference for d in values] or [0.0]))),
+        difference=_finite_value(max((d.difference for d in values), default=0.0)),
+        mean=_finite_value(float(np.mean([d.difference for d in values] or [0.0]))),
         channel=f"{channel.name}[{channel.channel}]" if channel and channel.channel is not None else "",
-        channel_difference=_finite(channel.channel_difference if channel else 0.0),
+        channel_difference=_finite_value(channel.channel_difference if channel else 0.0),
         indices=max((d.difference for d in each if d.kind == "indices"), default=0.0),
         rows=max((d.unmatched for d in each), default=0.0),
         flips=sum(d.flips for d in each),
@@ -175,8 +178,8 @@ def accuracy_of(
         exact=all(c.worst(strict)[0] <= 1 for c in compared),
         kinds=tuple(kinds),
         limits=limits,
-        from_float=_finite(max(from_float)) if from_float else None,
-        reference_from_float=_finite(max(own)) if own else None,
+        from_float=_finite_value(max(from_float)) if from_float else None,
+        reference_from_float=_finite_value(max(own)) if own else None,
         lost=lost,
         why_not=why_not,
     )
@@ -192,11 +195,13 @@ def compare_by_kind(
     compared: list[KindDifference] = []
     for kind in kinds:
         expected = reference.outputs[kind]
-        apart = differences(actual[kind], expected, reference.channels, kind=kind)
+        apart = output_differences(actual[kind], expected, reference.channels, kind=kind)
         if isinstance(apart, MeasurementFailed):
             return apart
         slack, rounding, known = (each.get(kind, {}) for each in (reference.slack, reference.rounding, reference.known))
-        floats = differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
+        floats = (
+            output_differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
+        )
         # Where the float model has other rows than this one, it tells nothing of these outputs.
         from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
         compared += [
@@ -250,7 +255,7 @@ def most_allowed(reference: Reference, settings: MeasureSettings) -> float:
     return settings.metric_drop if settings.metric else low_tolerance(settings, exact_tolerance(reference, settings))
 
 
-def affordable(kinds: Sequence[str], each_s: float, seconds: float, least: int = 1) -> list[str]:
+def affordable_kinds(kinds: Sequence[str], each_s: float, seconds: float, least: int = 1) -> list[str]:
     """Return as many kinds of inputs as can be compared in so many seconds, the most telling first; `least` at least.
 
     each_s: seconds that one takes.
@@ -262,7 +267,7 @@ def affordable(kinds: Sequence[str], each_s: float, seconds: float, least: int =
     return list(kinds[: max(least, int(min(count, len(kinds))))])
 
 
-def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float:
+def metric_loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettings) -> float:
     """Return the largest share by which the user's metric falls from the reference's outputs on any kind of inputs.
 
     Infinite where it is no number; 0 where it does not fall.
@@ -273,7 +278,7 @@ def loss(actual: OutputsByKind, expected: OutputsByKind, settings: MeasureSettin
     metric = load_metric(settings.metric)
     lost = [0.0]
     for kind, outputs in actual.items():
-        whole, ours = (_asked(metric, each, settings.metric) for each in (expected[kind], outputs))
+        whole, ours = (_ask_metric(metric, each, settings.metric) for each in (expected[kind], outputs))
         lost.append(math.inf if math.isnan(ours) else max(0.0, whole - ours) / (abs(whole) or 1.0))
     return max(lost)
 
@@ -282,10 +287,10 @@ def _metric_fault(lost: float, settings: MeasureSettings) -> str:
     if lost <= settings.metric_drop:
         return ""
     name = settings.metric.rpartition(":")[2]
-    return f"{name} falls by {percent(lost)} from the reference ({percent(settings.metric_drop)} allowed)"
+    return f"{name} falls by {format_percent(lost)} from the reference ({format_percent(settings.metric_drop)} allowed)"
 
 
-def _finite(value: float) -> float | None:
+def _finite_value(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -308,10 +313,12 @@ def load_metric(text: str) -> Metric:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # what a user's file does when it is loaded, may be anything
-        raise UsageError(f"{name} cannot be loaded: {_in_a_line(error)}.", "Correct the file.") from error
+        raise UsageError(f"{name} cannot be loaded: {_in_one_line(error)}.", "Correct the file.") from error
     metric = getattr(module, function, None)
     if not callable(metric):
-        raise UsageError(f"{name} has no function {function}.", f"It has: {', '.join(_functions(module)) or 'none'}.")
+        raise UsageError(
+            f"{name} has no function {function}.", f"It has: {', '.join(_public_functions(module)) or 'none'}."
+        )
     return metric  # type: ignore[no-any-return]
 
 
@@ -325,19 +332,19 @@ def metric_file(text: str) -> Path:
     return Path(text.rpartition(":")[0])
 
 
-def _asked(metric: Metric, outputs: Outputs, text: str) -> float:
+def _ask_metric(metric: Metric, outputs: Outputs, text: str) -> float:
     try:
         return float(metric(dict(outputs)))
     except Exception as error:  # a user's function may raise anything
         raise UsageError(
-            f"The metric {text} failed: {_in_a_line(error)}.",
+            f"The metric {text} failed: {_in_one_line(error)}.",
             'It is given {"output_0": array, ...} and returns one number; the larger, the better.',
         ) from error
 
 
-def _in_a_line(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__} {' '.join(str(error).split())[:200]}".strip()
 
 
-def _functions(module: Any) -> list[str]:
+def _public_functions(module: Any) -> list[str]:
     return sorted(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))

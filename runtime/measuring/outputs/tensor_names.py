@@ -7,7 +7,7 @@ from pathlib import Path
 import openvino as ov
 
 
-def producers(xml: Path) -> dict[str, str]:
+def producers_of_tensors(xml: Path) -> dict[str, str]:
     """Return {name of a tensor: name of the operation that gives it}.
 
     A Result gives nothing; its tensor is that of its producer.

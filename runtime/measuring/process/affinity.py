@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 HETERO_PROPERTIES: Mapping[str, str] = {"EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 
 
-def normalised(graph: Graph, placement: Placement) -> Placement:
+def normalise_placement(graph: Graph, placement: Placement) -> Placement:
     """Return the placement with what computes nothing in an inference moved to where it costs nothing.
 
     Parameters and what is computed from constants alone go to their first consumer, Results to their producer. A
@@ -42,10 +42,10 @@ def set_affinities(model: ov.Model, affinity: Mapping[str, str]) -> None:
         op.get_rt_info()["affinity"] = affinity[op.get_friendly_name()]
 
 
-def affinities(graph: Graph, placement: Placement, devices: Sequence[DeviceSpec]) -> dict[str, str]:
+def affinities_of(graph: Graph, placement: Placement, devices: Sequence[DeviceSpec]) -> dict[str, str]:
     """Return {operation name: device as OpenVINO knows it} for a placement of the graph's operations."""
     known = {d.name: d.openvino_name for d in devices}
-    return {name: known[device] for name, device in normalised(graph, placement).to_json(graph.names).items()}
+    return {name: known[device] for name, device in normalise_placement(graph, placement).to_json(graph.names).items()}
 
 
 def hetero_target(devices: Sequence[DeviceSpec]) -> str:

@@ -11,7 +11,7 @@ from runtime.measuring.process.child import ChildError
 Kind = TypeVar("Kind")
 
 
-def asked_again(ask: Callable[[], Kind]) -> Kind:
+def ask_with_retry(ask: Callable[[], Kind]) -> Kind:
     """Return what `ask` returns; if its process was disturbed, ask once more after a pause.
 
     Raises:

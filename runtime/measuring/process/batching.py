@@ -11,7 +11,7 @@ from openvino.passes import ConstantFolding, Manager
 from runtime.measuring.outputs.outputs import Outputs
 
 
-def batch(model: ov.Model, count: int) -> None:
+def set_batch(model: ov.Model, count: int) -> None:
     """Reshape a model of batch 1, in place, so that it computes so many inferences at once.
 
     Raises:
@@ -23,14 +23,14 @@ def batch(model: ov.Model, count: int) -> None:
     for port in (*model.inputs, *model.outputs):
         shape = port.get_partial_shape()
         if shape.rank.is_dynamic or len(shape) == 0 or shape[0] != ov.Dimension(1):
-            raise ValueError(f"{_name(port)} has no first dimension of 1 to be the batch: {shape}")
+            raise ValueError(f"{_port_name(port)} has no first dimension of 1 to be the batch: {shape}")
     model.reshape({port: ov.PartialShape([count, *list(port.get_partial_shape())[1:]]) for port in model.inputs})
     for port in model.outputs:
         if port.get_partial_shape()[0] != ov.Dimension(count):
-            raise ValueError(f"the batch does not reach {_name(port)}: {port.get_partial_shape()}")
+            raise ValueError(f"the batch does not reach {_port_name(port)}: {port.get_partial_shape()}")
 
 
-def repeated(outputs: Outputs, count: int) -> Outputs:
+def repeat_outputs(outputs: Outputs, count: int) -> Outputs:
     """Return the outputs of so many equal inferences at once."""
     return {name: np.repeat(array, count, axis=0) for name, array in outputs.items()} if count > 1 else outputs
 
@@ -41,7 +41,7 @@ def save_batched(source: Path, target: Path, count: int) -> list[str]:
     They need not be those of the model: shapes that are constants for a batch of 1 are computed again.
     """
     model = ov.Core().read_model(source)
-    batch(model, count)
+    set_batch(model, count)
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(model)
@@ -49,7 +49,7 @@ def save_batched(source: Path, target: Path, count: int) -> list[str]:
     return [op.get_friendly_name() for op in ov.Core().read_model(target).get_ordered_ops()]
 
 
-def _name(port: ov.Output) -> str:
+def _port_name(port: ov.Output) -> str:
     return (
         f"{'output' if port.get_node().get_type_name() == 'Result' else 'input'} {port.get_node().get_friendly_name()}"
     )

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
-from pipeline.system.process import Piped, ending, was_killed
+from pipeline.system.process import Piped, describe_ending, was_killed
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
 # What allocators, loaders and device plug-ins say when memory is short.
@@ -125,7 +125,7 @@ class Child:
             return MeasurementFailed("out_of_memory", "it was killed by the kernel because memory ran out")
         words = self.piped.last_words()
         kind: FailureKind = "out_of_memory" if speaks_of_memory(words) else "crashed"
-        return MeasurementFailed(kind, f"it {ending(status, words)}")
+        return MeasurementFailed(kind, f"it {describe_ending(status, words)}")
 
 
 def speaks_of_memory(message: str) -> bool:

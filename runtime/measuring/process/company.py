@@ -19,7 +19,7 @@ from pipeline.core.devices import DeviceSpec
 from runtime.executor.splitting import device_entries
 from runtime.machines.devices import core_for
 from runtime.measuring.outputs.inputs import inputs_of
-from runtime.measuring.process.disturbance import Look, disturbed_share, look
+from runtime.measuring.process.disturbance import Look, disturbed_share, read_processor_times
 
 ROUNDS = 5
 MOST_ROUNDS = 2 * ROUNDS  # with those that others disturb
@@ -49,7 +49,7 @@ def measure_company(command: Mapping[str, Any]) -> dict[str, Any]:
     for run in runs:
         run()  # some compile on the way
     affordable = command["seconds"] / (2 * ROUNDS * sum(run() for run in runs))
-    return {"slowdown": slowdown(runs, max(LEAST, int(affordable)), look)}
+    return {"slowdown": measure_slowdown(runs, max(LEAST, int(affordable)), read_processor_times)}
 
 
 def _inference_s(request: ov.InferRequest, stateful: bool) -> float:
@@ -61,19 +61,20 @@ def _inference_s(request: ov.InferRequest, stateful: bool) -> float:
     return time.perf_counter() - begun
 
 
-def slowdown(runs: Sequence[Callable[[], float]], count: int, seen: Callable[[], Look]) -> list[float] | None:
+def measure_slowdown(runs: Sequence[Callable[[], float]], count: int, seen: Callable[[], Look]) -> list[float] | None:
     """Return for each run, which tells its seconds, what it takes beside all others over what it takes alone.
 
     Rounds that other processes disturbed do not count, and others take their place; None if too few are left.
 
-    count: how often each runs in each of the rounds, alone and beside the others. seen: see `disturbance.look`.
+    count: how often each runs in each of the rounds, alone and beside the others. seen: see
+    `disturbance.read_processor_times`.
     """
     rounds: list[Float64] = []
     with ThreadPoolExecutor(len(runs)) as pool:
         for _ in range(MOST_ROUNDS):
             before = seen()
             alone = [statistics.median(run() for _ in range(count)) for run in runs]
-            ratio = np.array(_side_by_side(runs, count, pool)) / np.array(alone)
+            ratio = np.array(_run_in_parallel(runs, count, pool)) / np.array(alone)
             if disturbed_share(before, seen()) <= DISTURBED:  # threads of the pool must not have ended
                 rounds.append(ratio)
             if len(rounds) == ROUNDS:
@@ -84,7 +85,7 @@ def slowdown(runs: Sequence[Callable[[], float]], count: int, seen: Callable[[],
     return factors
 
 
-def _side_by_side(runs: Sequence[Callable[[], float]], count: int, pool: ThreadPoolExecutor) -> list[float]:
+def _run_in_parallel(runs: Sequence[Callable[[], float]], count: int, pool: ThreadPoolExecutor) -> list[float]:
     """Return the median seconds of runs in threads of their own, each of which goes on until all have run so often."""
     short = set(range(len(runs)))
     begin = threading.Barrier(len(runs))

@@ -8,7 +8,7 @@ from typing import Any
 
 import openvino as ov
 
-from runtime.machines.devices import core_for, registered
+from runtime.machines.devices import core_for, registered_device
 from runtime.measuring.process.affinity import set_affinities
 
 
@@ -21,7 +21,8 @@ def compile_placed(model: Path, document: Mapping[str, Any]) -> ov.CompiledModel
         UsageError: the placement does not name every operation of the model.
     """
     devices = [
-        registered(name, d["plugin"], d["openvino_name"], d["properties"]) for name, d in document["devices"].items()
+        registered_device(name, d["plugin"], d["openvino_name"], d["properties"])
+        for name, d in document["devices"].items()
     ]
     core = core_for(devices)
     placed = core.read_model(model)

@@ -24,7 +24,7 @@ class Look:
     others_s: float
 
 
-def look() -> Look:
+def read_processor_times() -> Look:
     """Return what the processors have done until now."""
     all_s = psutil.cpu_times()
     busy_s = all_s.user + all_s.system + getattr(all_s, "nice", 0.0)  # Windows knows no nice processes

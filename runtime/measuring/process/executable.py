@@ -72,7 +72,7 @@ class Executable(Protocol):
         """End what runs for the model."""
 
 
-def executable(
+def compile_executable(
     command: Mapping[str, Any], model: ov.Model, core: ov.Core, devices: Sequence[DeviceSpec], kept: KeptSegments
 ) -> Executable:
     """Return what a command of the measuring child asks for, compiled.
@@ -146,7 +146,7 @@ class CompiledExecutable:
 
     def outputs(self) -> list[npt.NDArray[Any]]:
         """Return the outputs of the last inference, in the model's order."""
-        return _outputs(self.requests[0])
+        return _request_outputs(self.requests[0])
 
     def reset(self) -> None:
         """Set all states of the first request to their initial values."""
@@ -155,7 +155,11 @@ class CompiledExecutable:
 
     def describe(self) -> RunsOn:
         """Return how the model really runs."""
-        return {**_describe(self.compiled), "cached": self.cached, "reported": _reported(self.compiled)}
+        return {
+            **_describe_compiled(self.compiled),
+            "cached": self.cached,
+            "reported": _reported_properties(self.compiled),
+        }
 
     def close(self) -> None:
         """Do nothing: whoever forgets a compiled model ends it."""
@@ -192,7 +196,7 @@ class SegmentsExecutable:
 
     def outputs(self) -> list[npt.NDArray[Any]]:
         """Return the outputs of the last inference, in the model's order."""
-        return _outputs(self.requests[0])
+        return _request_outputs(self.requests[0])
 
     def reset(self) -> None:
         """Set all states of the first request to their initial values."""
@@ -200,7 +204,7 @@ class SegmentsExecutable:
 
     def describe(self) -> RunsOn:
         """Return how all segments together really run."""
-        each = [_describe(model) for model in self.placed.wiring.compiled]
+        each = [_describe_compiled(model) for model in self.placed.wiring.compiled]
         int8 = [told["int8_kernels"] for told in each]
         named = [name for names in int8 if names is not None for name in names]
         names = {e.openvino_name for e in self.placed.manifest.devices.values()}
@@ -220,7 +224,7 @@ class SegmentsExecutable:
         self.placed.close()
 
 
-def _outputs(request: Any) -> list[npt.NDArray[Any]]:
+def _request_outputs(request: Any) -> list[npt.NDArray[Any]]:
     return [_array_of(tensor) for tensor in request.output_tensors]
 
 
@@ -232,7 +236,7 @@ def _array_of(tensor: ov.Tensor) -> npt.NDArray[Any]:
     return np.array(data)
 
 
-def _describe(compiled: ov.CompiledModel) -> RunsOn:
+def _describe_compiled(compiled: ov.CompiledModel) -> RunsOn:
     """Return how a compiled model really runs."""
     known = set(compiled.get_property("SUPPORTED_PROPERTIES"))
     executed = list(compiled.get_property("EXECUTION_DEVICES"))
@@ -251,7 +255,7 @@ def _describe(compiled: ov.CompiledModel) -> RunsOn:
     }
 
 
-def _reported(compiled: ov.CompiledModel) -> dict[str, str]:
+def _reported_properties(compiled: ov.CompiledModel) -> dict[str, str]:
     """Return the properties that a model which one device runs was compiled with; {} where several run it."""
     known = compiled.get_property("SUPPORTED_PROPERTIES")
     if "DEVICE_PROPERTIES" in known or len(compiled.get_property("EXECUTION_DEVICES")) != 1:

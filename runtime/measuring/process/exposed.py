@@ -15,7 +15,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import ModelError
 from pipeline.shared.checks import OUTPUTS, load_by_kind, save_by_kind
 from pipeline.shared.model_inputs import input_name
-from pipeline.shared.model_outputs import expose
+from pipeline.shared.model_outputs import expose_ports
 from runtime.machines.devices import core_for
 from runtime.measuring.process.executable import CompiledExecutable
 
@@ -32,12 +32,12 @@ def write_results(command: Mapping[str, Any]) -> dict[str, Any]:
     devices = [DeviceSpec(**d) for d in command["devices"]]
     core = core_for(devices)
     model = core.read_model(command["model"])
-    producers = {f"output_{i}": _producer(result) for i, result in enumerate(model.get_results())}
+    producers = {f"output_{i}": _producer_name(result) for i, result in enumerate(model.get_results())}
     ports = taken_outputs(model, command["operations"])
-    places = dict(zip(ports, expose(model, list(ports.values())), strict=True))
+    places = dict(zip(ports, expose_ports(model, list(ports.values())), strict=True))
     affinity = command["affinity"]
     if affinity:
-        affinity = affinity | {r.get_friendly_name(): affinity[_producer(r)] for r in model.get_results()}
+        affinity = affinity | {r.get_friendly_name(): affinity[_producer_name(r)] for r in model.get_results()}
     compiled = CompiledExecutable.of({**command, "affinity": affinity, "cache": "", "requests": 1}, model, core)
     checks = load_by_kind(Path(command["checks"]))
     for kind, path in command["paths"].items():
@@ -64,7 +64,7 @@ def taken_outputs(model: ov.Model, operations: Sequence[str]) -> dict[tuple[str,
     }
 
 
-def _producer(result: Any) -> str:
+def _producer_name(result: Any) -> str:
     return str(result.input_value(0).get_node().get_friendly_name())
 
 

@@ -16,7 +16,7 @@ _SUBGRAPH = re.compile(r"^subgraph\d+: ")
 def kernel_groups(model: ov.Model, compiled: ov.CompiledModel) -> list[list[str]]:
     """Return, for every kernel of the compiled model, the names of the model's operations that it runs."""
     known = {op.get_friendly_name() for op in model.get_ops()}
-    groups = (_originals(op, known) for op in compiled.get_runtime_model().get_ordered_ops())
+    groups = (_original_operations(op, known) for op in compiled.get_runtime_model().get_ordered_ops())
     return [names for names in groups if names]
 
 
@@ -37,13 +37,13 @@ def kernel_times(model: ov.Model, compiled: ov.CompiledModel, request: ov.InferR
     for i, producers in enumerate(before):
         for producer in producers:
             after[producer].append(i)
-    originals = [_originals(op, known) for op in nodes]
+    originals = [_original_operations(op, known) for op in nodes]
     total = [0.0] * len(nodes)
     unmapped_s = 0.0
     for i, name in enumerate(name_of):
         spent = seconds.get(name, 0.0)
-        home = i if originals[i] else _nearest(i, before, originals)
-        home = _nearest(i, after, originals) if home is None else home
+        home = i if originals[i] else _nearest_owner(i, before, originals)
+        home = _nearest_owner(i, after, originals) if home is None else home
         if not originals[i]:
             unmapped_s += spent
         if home is not None:
@@ -64,7 +64,7 @@ def int8_kernels(compiled: ov.CompiledModel) -> list[str]:
     return names
 
 
-def _originals(op: ov.Node, known: set[str]) -> list[str]:
+def _original_operations(op: ov.Node, known: set[str]) -> list[str]:
     """Return the operations of the model that one node of the runtime model executes."""
     info = op.get_rt_info()
     if "originalLayersNames" not in info:
@@ -72,7 +72,7 @@ def _originals(op: ov.Node, known: set[str]) -> list[str]:
     return [name for name in info["originalLayersNames"].astype(str).split(",") if name in known]
 
 
-def _nearest(start: int, neighbours: list[list[int]], originals: list[list[str]]) -> int | None:
+def _nearest_owner(start: int, neighbours: list[list[int]], originals: list[list[str]]) -> int | None:
     """Return the closest node with operations of its own, searched breadth first along `neighbours`."""
     front, seen = [start], {start}
     while front:

@@ -14,9 +14,9 @@ def main() -> None:
     os.environ["CI"] = "true"  # keeps `import openvino` from reporting home: measuring must not touch the network
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    from runtime.measuring.process.worker import serve
+    from runtime.measuring.process.worker import serve_child
 
-    serve(answers)
+    serve_child(answers)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ def measure_link(command: Mapping[str, Any]) -> dict[str, Any]:
     core = core_for([a, b])
     boundary_s, sizes = [], []
     for channels, side in SIZES:
-        model = _chain(channels, side)
+        model = _chain_model(channels, side)
         alone = [_latency_s(core, model, d.openvino_name, {}, command["count"]) for d in (a, b)]
-        affinity = {op.get_friendly_name(): _owner(op.get_friendly_name(), (a, b)) for op in model.get_ops()}
+        affinity = {op.get_friendly_name(): _owner_device(op.get_friendly_name(), (a, b)) for op in model.get_ops()}
         set_affinities(model, affinity)
         both = _latency_s(core, model, hetero_target((a, b)), HETERO_PROPERTIES, command["count"])
         boundary_s.append(max(0.0, (both - sum(alone) / 2) / (LAYERS - 1)))
@@ -50,7 +50,7 @@ def fit_link(boundary_s: Sequence[float], sizes: Sequence[int]) -> tuple[float, 
     return max(0.0, boundary_s[0] - max(slope, 0.0) * sizes[0]), (1 / slope if slope > 0 else np.inf)
 
 
-def _chain(channels: int, side: int) -> ov.Model:
+def _chain_model(channels: int, side: int) -> ov.Model:
     rng = np.random.default_rng(0)
     start = ops.parameter([1, channels, side, side], np.float32, name="0.in")
     value = start
@@ -62,7 +62,7 @@ def _chain(channels: int, side: int) -> ov.Model:
     return ov.Model([result], [start], "link")
 
 
-def _owner(operation: str, devices: tuple[DeviceSpec, DeviceSpec]) -> str:
+def _owner_device(operation: str, devices: tuple[DeviceSpec, DeviceSpec]) -> str:
     """Return the device of an operation whose name starts with the number of its layer."""
     return devices[int(operation.partition(".")[0]) % 2].openvino_name
 

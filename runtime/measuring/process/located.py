@@ -1,6 +1,6 @@
 """Where a compiled model really runs: what its execution graph, its counters and its devices say of every operation.
 
-locate {model, devices, target, properties, affinity, seed, dynamic_size, seconds, minimum} -> see `locate`
+locate {model, devices, target, properties, affinity, seed, dynamic_size, seconds, minimum} -> see `locate_operations`
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COUNTERS: Mapping[str, str] = {"PERF_COUNT": "YES"}
 NO_KERNEL = ("unknown", "undef")
 
 
-def locate(command: Mapping[str, Any]) -> dict[str, Any]:
+def locate_operations(command: Mapping[str, Any]) -> dict[str, Any]:
     """Compile and run a model; return who ran which of its operations.
 
     operations: [[name, type, whether it is computed from constants alone], ...] in order. nodes: of the execution
@@ -43,13 +43,17 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
     core = core_for(devices)
     model = core.read_model(command["model"])
     hetero = command["target"].startswith("HETERO")
-    refused = {d.openvino_name: _refused(core, model, d.openvino_name) for d in devices} if len(devices) > 1 else {}
+    refused = (
+        {d.openvino_name: _refused_operations(core, model, d.openvino_name) for d in devices}
+        if len(devices) > 1
+        else {}
+    )
     assigned = command["affinity"] or (dict(core.query_model(model, command["target"])) if hetero else {})
     if command["affinity"]:
         set_affinities(model, command["affinity"])
     constant = constant_operations(model)
     operations = [
-        [op.get_friendly_name(), op.get_type_name(), op.get_friendly_name() in constant] for op in _ops(model)
+        [op.get_friendly_name(), op.get_type_name(), op.get_friendly_name() in constant] for op in _operations_of(model)
     ]
     compiled = core.compile_model(model, command["target"], {**command["properties"], **COUNTERS})
     request = compiled.create_infer_request()
@@ -57,7 +61,7 @@ def locate(command: Mapping[str, Any]) -> dict[str, Any]:
     inputs = inputs_of(model, path, seed=command["seed"], dynamic_size=size)
     for port, value in zip(compiled.inputs, inputs, strict=True):
         request.set_tensor(port, ov.Tensor(value))
-    samples = _timed(request, command["seconds"], command["minimum"], stateful=bool(model.get_variables()))
+    samples = _time_inferences(request, command["seconds"], command["minimum"], stateful=bool(model.get_variables()))
     return {
         "operations": operations,
         "nodes": nodes_of(compiled, request, {name for name, *_ in operations}),
@@ -94,7 +98,7 @@ def nodes_of(compiled: ov.CompiledModel, request: ov.InferRequest, known: set[st
         graph: Sequence[Any] = compiled.get_runtime_model().get_ordered_ops()
     except RuntimeError:  # what the NPU's plug-in says to that
         return [
-            _node(name, [name] if name in known else [], entry.node_type, entry.exec_type, "", (entry, part))
+            _node_record(name, [name] if name in known else [], entry.node_type, entry.exec_type, "", (entry, part))
             for name, (entry, part) in counters.items()
         ]
     nodes = []
@@ -103,7 +107,7 @@ def nodes_of(compiled: ov.CompiledModel, request: ov.InferRequest, known: set[st
         name = _PART.sub(r"\2", op.get_friendly_name())
         originals = names_in(info.get("originalLayersNames", ""), known)
         kind, kernel = info.get("layerType", op.get_type_name()), info.get("primitiveType", "")
-        nodes.append(_node(name, originals, kind, kernel, info.get("runtimePrecision", ""), counters.get(name)))
+        nodes.append(_node_record(name, originals, kind, kernel, info.get("runtimePrecision", ""), counters.get(name)))
     return nodes
 
 
@@ -123,7 +127,7 @@ def names_in(text: str, known: Collection[str]) -> list[str]:
     return names
 
 
-def _node(
+def _node_record(
     name: str, operations: list[str], kind: str, kernel: str, precision: str, counted: tuple[Any, int] | None
 ) -> dict[str, Any]:
     """Return one node as JSON values; counted: its counter and the number of its sub-model."""
@@ -141,18 +145,18 @@ def _node(
     }
 
 
-def _ops(model: ov.Model) -> Sequence[ov.Node]:
+def _operations_of(model: ov.Model) -> Sequence[ov.Node]:
     ops: Sequence[ov.Node] = model.get_ordered_ops()
     return ops
 
 
-def _refused(core: ov.Core, model: ov.Model, device: str) -> list[str]:
+def _refused_operations(core: ov.Core, model: ov.Model, device: str) -> list[str]:
     """Return the operations that a device does not run."""
     taken = core.query_model(model, device)
-    return [op.get_friendly_name() for op in _ops(model) if op.get_friendly_name() not in taken]
+    return [op.get_friendly_name() for op in _operations_of(model) if op.get_friendly_name() not in taken]
 
 
-def _timed(request: ov.InferRequest, seconds: float, minimum: int, *, stateful: bool) -> list[float]:
+def _time_inferences(request: ov.InferRequest, seconds: float, minimum: int, *, stateful: bool) -> list[float]:
     """Run inferences for so many seconds, at least `minimum`; return what each took."""
     samples: list[float] = []
     end = time.perf_counter() + seconds

@@ -46,7 +46,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
 from pipeline.shared.checks import save_by_kind
 from pipeline.shared.model_forms import form_file
-from pipeline.shared.runtime_words import in_words
+from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import die_with_parent, limit_address_space
 from runtime.machines.devices import core_for
 from runtime.measuring.outputs.inputs import TIMED, check_inputs_of, inputs_of, sequence_length
@@ -60,7 +60,7 @@ from runtime.measuring.process.executable import (
     Executable,
     InferenceRequest,
     KeptSegments,
-    executable,
+    compile_executable,
 )
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
@@ -104,9 +104,9 @@ class Session:
         self.inputs = inputs_of(plain, path, seed=command["seed"], dynamic_size=command["dynamic_size"])
         self.batch = command["batch"]
         if self.batch > 1:
-            batching.batch(self.model, self.batch)
+            batching.set_batch(self.model, self.batch)
         self.stateful = bool(self.model.get_variables())
-        self.loaded = executable(command, self.model, core, devices, self.kept)
+        self.loaded = compile_executable(command, self.model, core, devices, self.kept)
         self.requests = self.loaded.requests
         self.decode_steps = sequence_length(path, command["decode_steps"]) if self.stateful else 1
         self._begin_sequences()
@@ -301,7 +301,7 @@ class Session:
         self.decoded[i] += 1
 
 
-def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
+def check_realtime(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return whether this process may run under real-time scheduling."""
     try:
         with RealtimeScheduling(True):
@@ -310,7 +310,7 @@ def realtime(command: Mapping[str, Any]) -> dict[str, Any]:
         return {"allowed": False}
 
 
-def support(command: Mapping[str, Any]) -> dict[str, Any]:
+def list_unsupported(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return the operations of a model that one device refuses."""
     device = DeviceSpec(**command["device"])
     core = core_for([device])
@@ -321,7 +321,7 @@ def support(command: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def fusion(command: Mapping[str, Any]) -> dict[str, Any]:
+def list_fused(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return the operations that run as one kernel when one device compiles the model; inputs may stay dynamic."""
     device = DeviceSpec(**command["device"])
     core = core_for([device])
@@ -353,23 +353,23 @@ class RealtimeScheduling:
 
     def __enter__(self) -> None:
         if self.wanted:
-            _schedule(os.SCHED_RR, 1)
+            _set_scheduling(os.SCHED_RR, 1)
 
     def __exit__(self, *_: object) -> None:
         if self.wanted:
-            _schedule(os.SCHED_OTHER, 0)
+            _set_scheduling(os.SCHED_OTHER, 0)
 
 
-def _schedule(policy: int, priority: int) -> None:
+def _set_scheduling(policy: int, priority: int) -> None:
     for task in Path("/proc/self/task").iterdir():
         os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
 
 
-def _fault(error: Exception) -> dict[str, Any]:
+def _fault_answer(error: Exception) -> dict[str, Any]:
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or speaks_of_memory(message):
         return {"error": {"kind": "out_of_memory", "message": message or "memory exhausted"}}
-    message = in_words(str(error))
+    message = refusal_in_words(str(error))
     limit, used = int(os.environ.get(MEMORY_LIMIT, "0")), psutil.Process().memory_info().vms
     if limit and used > limit - HEADROOM_BYTES:
         said = f"{bytes_text(used)} of address space are in use, {bytes_text(limit)} are allowed; then: {message}"
@@ -377,7 +377,7 @@ def _fault(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": "refused", "message": message}}
 
 
-def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answer_command(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
     handlers: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
         "load": session.load,
         "feed": session.feed,
@@ -387,22 +387,22 @@ def _answer(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
         "burst": session.burst,
         "memory": session.memory,
         "kernels": session.kernels,
-        "realtime": realtime,
-        "support": support,
-        "fusion": fusion,
+        "realtime": check_realtime,
+        "support": list_unsupported,
+        "fusion": list_fused,
         "link": links.measure_link,
         "company": company.measure_company,
-        "locate": located.locate,
+        "locate": located.locate_operations,
         "results": exposed.write_results,
         "segments": segment_outputs.write_segment_outputs,
     }
     try:
         return handlers[command["do"]](command)
     except Exception as error:  # noqa: BLE001  a device may raise anything; it becomes an answer
-        return _fault(error)
+        return _fault_answer(error)
 
 
-def serve(answers: TextIO) -> None:
+def serve_child(answers: TextIO) -> None:
     """Write one answer per command until standard input ends."""
     die_with_parent()
     if limit := int(os.environ.get(MEMORY_LIMIT, "0")):
@@ -410,5 +410,5 @@ def serve(answers: TextIO) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
     session = Session()
     for line in sys.stdin:
-        answers.write(json.dumps(_answer(session, json.loads(line))) + "\n")
+        answers.write(json.dumps(_answer_command(session, json.loads(line))) + "\n")
         answers.flush()

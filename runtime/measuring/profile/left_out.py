@@ -76,12 +76,12 @@ def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     )
 
 
-def to_json(left_out: Mapping[str, LeftOut]) -> dict[str, Any]:
-    """Return the records from which `notes` makes sentences."""
+def left_out_to_json(left_out: Mapping[str, LeftOut]) -> dict[str, Any]:
+    """Return the records from which `left_out_notes` makes sentences."""
     return {name: asdict(reason) for name, reason in left_out.items()}
 
 
-def notes(left_out: Mapping[str, Mapping[str, Any]], instead: Sequence[str] = ()) -> list[str]:
+def left_out_notes(left_out: Mapping[str, Mapping[str, Any]], instead: Sequence[str] = ()) -> list[str]:
     """Return a sentence on every device that was left out; one on all where others took the place of wrong ones.
 
     instead: these others, by their names.

@@ -15,10 +15,10 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.variant import Variant, outputs_by_kind, start
+from runtime.measuring.contest.variant import Variant, outputs_by_kind, start_child
 from runtime.measuring.outputs.outputs import OutputsByKind, Reference
-from runtime.measuring.outputs.quality import accuracy_of, affordable, limits_for, most_allowed
-from runtime.measuring.process.again import asked_again
+from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed
+from runtime.measuring.process.again import ask_with_retry
 from runtime.measuring.process.child import ChildError
 
 FULL = "f32"
@@ -71,8 +71,10 @@ def try_precisions(
     reference = reference_outputs(model, settings, seed=seed)
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
-    kinds = affordable(list(reference.outputs), reference.seconds, checks_s)
-    tried = [_tried(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs]
+    kinds = affordable_kinds(list(reference.outputs), reference.seconds, checks_s)
+    tried = [
+        _try_precision(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs
+    ]
     return tried, reference
 
 
@@ -95,7 +97,7 @@ def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -
     )
 
 
-def _tried(
+def _try_precision(
     model: Path,
     plugin: str,
     precision: str,
@@ -112,12 +114,12 @@ def _tried(
     limits = limits_for({plugin: precision}, reference, settings)
 
     def outputs() -> OutputsByKind:
-        child, _ = start(variant, model, settings, seed=seed)
+        child, _ = start_child(variant, model, settings, seed=seed)
         with child:
             return outputs_by_kind(child, kinds)
 
     try:
-        accuracy = accuracy_of(asked_again(outputs), reference, limits, settings)
+        accuracy = accuracy_of(ask_with_retry(outputs), reference, limits, settings)
     except ChildError as error:
         why_not = f"it does not run ({error.failed.message})"
         return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
@@ -134,7 +136,7 @@ def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return {(t["plugin"], t["precision"]) for t in tried if t["why_not"]}
 
 
-def raised(
+def raise_precisions(
     devices: Sequence[DeviceSpec],
     names: Sequence[str],
     tried: Sequence[Mapping[str, Any]],
@@ -150,7 +152,7 @@ def raised(
     )
 
 
-def without(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -> dict[str, Plugin]:
+def without_untolerated(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -> dict[str, Plugin]:
     """Return plug-ins without the precisions that a model does not tolerate."""
     out = left_out(tried)
     return {
@@ -159,7 +161,7 @@ def without(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -
     }
 
 
-def notes(
+def precision_notes(
     tried: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
@@ -180,6 +182,6 @@ def notes(
     return words
 
 
-def to_json(tried: Sequence[PrecisionTrial]) -> list[dict[str, Any]]:
+def trials_to_json(tried: Sequence[PrecisionTrial]) -> list[dict[str, Any]]:
     """Return the records that `left_out` and the others read."""
     return [asdict(t) for t in tried]

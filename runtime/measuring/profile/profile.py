@@ -14,19 +14,28 @@ import numpy as np
 from pipeline.core.arrays import Float64
 from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
-from pipeline.core.errors import DeviceError, listed
+from pipeline.core.errors import DeviceError, list_some
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.variant import Variant, kinds_of, outputs_by_kind, start
+from runtime.measuring.contest.variant import Variant, input_kinds, outputs_by_kind, start_child
 from runtime.measuring.outputs.outputs import Reference, nan_shares
-from runtime.measuring.outputs.quality import accepted
+from runtime.measuring.outputs.quality import accept_outputs
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.measuring.process.again import asked_again
+from runtime.measuring.process.again import ask_with_retry
 from runtime.measuring.process.child import Child, ChildError
 from runtime.measuring.process.links import fit_link
-from runtime.measuring.profile.left_out import COMPILE, RUN, LeftOut, UnfitError, by_chance, nobody_left, notes, to_json
+from runtime.measuring.profile.left_out import (
+    COMPILE,
+    RUN,
+    LeftOut,
+    UnfitError,
+    by_chance,
+    left_out_notes,
+    left_out_to_json,
+    nobody_left,
+)
 
 LINKING_S = 5.0  # seconds without which a link is measured by few inferences
 LEAST_LINKED = 10
@@ -56,7 +65,7 @@ class Profile:
     reference: Reference | None = None
 
 
-def profile(  # noqa: PLR0913  what else is known of a model has names
+def profile_model(  # noqa: PLR0913  what else is known of a model has names
     model: Path,
     graph: Graph,
     devices: Sequence[DeviceSpec],
@@ -88,16 +97,16 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
     _check_every_operation_has_a_home(refused, left_out)
     able = [d for d in devices if d.name in refused]
     of_child = replace(measuring, timeout_s=settings.timeout_s)
-    ask = partial(_kernels, model, measuring=of_child, seed=seed)
-    expected = cache(lambda: reference or asked_again(lambda: reference_outputs(model, of_child, seed=seed)))
+    ask = partial(_time_kernels, model, measuring=of_child, seed=seed)
+    expected = cache(lambda: reference or ask_with_retry(lambda: reference_outputs(model, of_child, seed=seed)))
     kernels: dict[str, dict[str, Any]] = {}
     # Those that run everything come first: once they have, it is clear whose fault it is where another fails with them.
     for device in sorted(able, key=lambda d: bool(refused[d.name])):
-        twin = next((d for d in able if d.name in kernels and _alike(d, device, refused)), None)
+        twin = next((d for d in able if d.name in kernels and _are_alike(d, device, refused)), None)
         if twin is not None:
             kernels[device.name] = kernels[twin.name]
             continue
-        wrong_twin = next((d for d in able if d.name in left_out and _alike(d, device, refused)), None)
+        wrong_twin = next((d for d in able if d.name in left_out and _are_alike(d, device, refused)), None)
         if wrong_twin is not None and left_out[wrong_twin.name].kind == "wrong_output":
             left_out[device.name] = left_out[wrong_twin.name]
             continue
@@ -106,11 +115,11 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
         share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
         shortened = replace(settings, seconds=share.left_s)
         try:
-            answered = asked_again(partial(ask, device, others, refused[device.name], shortened))
+            answered = ask_with_retry(partial(ask, device, others, refused[device.name], shortened))
         except UnfitError as error:
             left_out[device.name] = error.left_out
             continue
-        wrong = accepted(answered["outputs"], expected(), answered["precisions"], measuring)
+        wrong = accept_outputs(answered["outputs"], expected(), answered["precisions"], measuring)
         if isinstance(wrong, MeasurementFailed):
             left_out[device.name] = LeftOut(wrong.kind, wrong.message, RUN)
         else:
@@ -118,16 +127,16 @@ def profile(  # noqa: PLR0913  what else is known of a model has names
     if not kernels:
         if all(reason.kind == "wrong_output" for reason in left_out.values()):
             _check_draws_nothing(graph)
-            _check_repeats(expected(), asked_again(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
+            _check_repeats(expected(), ask_with_retry(lambda: reference_outputs(model, of_child, seed=seed)), measuring)
             if otherwise:
                 again = replace(settings, seconds=deadline.left_s if settings.seconds else 0.0)
                 alike: Mapping[str, Any] = {"measuring": measuring, "seed": seed, "progress": progress}
-                instead = profile(model, graph, otherwise, again, reference=expected(), **alike)
+                instead = profile_model(model, graph, otherwise, again, reference=expected(), **alike)
                 return replace(instead, left_out=left_out | dict(instead.left_out))
         raise nobody_left(left_out)
     if deadline.left_s < LINKING_S:
         settings = replace(settings, link_inferences=min(LEAST_LINKED, settings.link_inferences))
-    launch_s, topology, unlinked = _links([d for d in able if d.name in kernels], settings, progress)
+    launch_s, topology, unlinked = _measure_links([d for d in able if d.name in kernels], settings, progress)
     left_out |= unlinked
     refused = {name: refused[name] for name in topology.names}
     _check_every_operation_has_a_home(refused, left_out)
@@ -146,7 +155,7 @@ def _check_draws_nothing(graph: Graph) -> None:
     types = [graph.type_names[i] for i in graph.op_type]
     drawing = [name for name, kind in zip(graph.names, types, strict=True) if kind in DRAWING]
     if drawing:
-        raise by_chance(f"{listed(drawing)} {'draws' if len(drawing) == 1 else 'draw'} random numbers")
+        raise by_chance(f"{list_some(drawing)} {'draws' if len(drawing) == 1 else 'draw'} random numbers")
 
 
 def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettings) -> None:
@@ -155,12 +164,12 @@ def _check_repeats(first: Reference, second: Reference, measuring: MeasureSettin
     Raises:
         OutputMismatchError: it does not, so that there is nothing to compare a device's outputs with.
     """
-    differs = accepted(second.outputs, first, {"CPU": "f32"}, measuring)
+    differs = accept_outputs(second.outputs, first, {"CPU": "f32"}, measuring)
     if isinstance(differs, MeasurementFailed):
         raise by_chance(f"two inferences on the CPU in f32 differ ({differs.message})")
 
 
-def slowdown(
+def profile_slowdown(
     model: Path,
     profiled: Profile,
     settings: ProfileSettings,
@@ -181,13 +190,13 @@ def slowdown(
     if len(devices) < 2:
         return {}
     progress(f"running the model on {', '.join(d.name for d in devices)} at the same time")
-    factors = asked_again(partial(_company, model, devices, settings, measuring, seed=seed))
+    factors = ask_with_retry(partial(_measure_in_parallel, model, devices, settings, measuring, seed=seed))
     if factors["slowdown"] is None:
         return None
     return dict(zip((d.name for d in devices), factors["slowdown"], strict=True))
 
 
-def _company(
+def _measure_in_parallel(
     model: Path, devices: Sequence[DeviceSpec], settings: ProfileSettings, measuring: MeasureSettings, *, seed: int
 ) -> Mapping[str, Any]:
     with Child(timeout_s=settings.timeout_s) as child:
@@ -202,7 +211,7 @@ def _company(
         return answer
 
 
-def _alike(one: DeviceSpec, other: DeviceSpec, refused: Mapping[str, tuple[str, ...]]) -> bool:
+def _are_alike(one: DeviceSpec, other: DeviceSpec, refused: Mapping[str, tuple[str, ...]]) -> bool:
     """Return whether two devices are instances of one, with the same properties."""
     return one.fingerprint == other.fingerprint != "" and not refused[one.name] and not refused[other.name]
 
@@ -244,7 +253,9 @@ def _refused_by(
         twin = next((d for d in devices if d.name in refused and d.fingerprint == device.fingerprint != ""), None)
         try:
             refused[device.name] = (
-                asked_again(partial(_refused, model, device, settings)) if twin is None else refused[twin.name]
+                ask_with_retry(partial(_refused_by_device, model, device, settings))
+                if twin is None
+                else refused[twin.name]
             )
         except ChildError as error:
             left_out[device.name] = LeftOut(error.failed.kind, error.failed.message, COMPILE)
@@ -253,7 +264,7 @@ def _refused_by(
     return refused
 
 
-def _refused(model: Path, device: DeviceSpec, settings: ProfileSettings) -> tuple[str, ...]:
+def _refused_by_device(model: Path, device: DeviceSpec, settings: ProfileSettings) -> tuple[str, ...]:
     with Child(timeout_s=settings.timeout_s) as child:
         return tuple(child.ask("support", model=str(model), device=device.to_json())["refused"])
 
@@ -262,14 +273,14 @@ def _check_every_operation_has_a_home(refused: Mapping[str, tuple[str, ...]], le
     everywhere = set.intersection(*(set(names) for names in refused.values()))
     if everywhere:
         listed = ", ".join(sorted(everywhere)[:20]) + (" ..." if len(everywhere) > 20 else "")
-        gone = "".join(f" {note}" for note in notes(to_json(left_out)))
+        gone = "".join(f" {note}" for note in left_out_notes(left_out_to_json(left_out)))
         raise DeviceError(
             f"{len(everywhere)} operation(s) run on none of {', '.join(refused)}: {listed}.{gone}",
             "Add a device that runs them, for example CPU.",
         )
 
 
-def _kernels(
+def _time_kernels(
     model: Path,
     device: DeviceSpec,
     devices: Sequence[DeviceSpec],
@@ -294,14 +305,14 @@ def _kernels(
     else:
         variant = Variant(device.name, "profile", device.openvino_name, (device,), {"PERF_COUNT": "YES"})
     try:
-        child, loaded = start(variant, model, measuring, seed=seed)
+        child, loaded = start_child(variant, model, measuring, seed=seed)
     except ChildError as error:
         raise UnfitError(error.failed, COMPILE) from error
     with child:
         try:
             seconds = min(settings.seconds, settings.timeout_s)
             times = child.ask("kernels", count=settings.inferences, seconds=seconds)
-            return {**times, "outputs": outputs_by_kind(child, kinds_of(model)), "precisions": loaded["precisions"]}
+            return {**times, "outputs": outputs_by_kind(child, input_kinds(model)), "precisions": loaded["precisions"]}
         except ChildError as error:
             raise UnfitError(error.failed, RUN) from error
 
@@ -331,7 +342,7 @@ def kernel_labels(graph: Graph, groups: Sequence[Sequence[str]]) -> np.ndarray[t
     return label
 
 
-def _links(
+def _measure_links(
     devices: Sequence[DeviceSpec], settings: ProfileSettings, progress: Callable[[str], None]
 ) -> tuple[Float64, Topology, dict[str, LeftOut]]:
     """Return what a sub-graph costs on each device, float64 [p], the topology with measured links, and who is left out.
@@ -346,7 +357,9 @@ def _links(
         try:
             for other in kept:
                 progress(f"measuring the link {other.name} - {device.name}")
-                measured[frozenset((other.name, device.name))] = asked_again(partial(_link, other, device, settings))
+                measured[frozenset((other.name, device.name))] = ask_with_retry(
+                    partial(_measure_link, other, device, settings)
+                )
         except UnfitError as error:
             left_out[device.name] = error.left_out
         else:
@@ -361,7 +374,7 @@ def _links(
     return launch_s, Topology(tuple(kept), bytes_per_s, np.zeros((p, p))), left_out
 
 
-def _link(a: DeviceSpec, b: DeviceSpec, settings: ProfileSettings) -> tuple[float, float]:
+def _measure_link(a: DeviceSpec, b: DeviceSpec, settings: ProfileSettings) -> tuple[float, float]:
     """Return (seconds per boundary, bytes per second) between two devices.
 
     Raises:

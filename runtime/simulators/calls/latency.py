@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from pipeline.core.graph import adjacency, topological_order
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
@@ -76,7 +76,7 @@ class SingleInference:
         backward = np.flatnonzero(backward_operations(subject.graph))
         if backward.size:
             raise UsageError(
-                f"One inference has no backward pass: {listed([subject.graph.names[i] for i in backward])}.",
+                f"One inference has no backward pass: {list_some([subject.graph.names[i] for i in backward])}.",
                 "Give a graph of inference, or use --objective max-load.",
             )
         return LatencyEvaluator(subject, known_costs(subject, "latency"), self.execution)

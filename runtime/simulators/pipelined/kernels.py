@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, compiled, inner
-from pipeline.shared.contiguity import FREE, StageEdges, contiguous
+from pipeline.shared.contiguity import FREE, StageEdges, stages_are_contiguous
 from runtime.simulators.shared.local_search import (
     NOW,
     Changes,
@@ -154,7 +154,7 @@ def greatest_s(state: PipelinedState) -> float:
 @compiled
 def is_contiguous(machine: PipelinedMachine, device: Int64, p: int) -> bool:
     """Return whether a placement, int64 [k], on p devices is as contiguous as demanded."""
-    return contiguous(machine.stages, device, p)
+    return stages_are_contiguous(machine.stages, device, p)
 
 
 @compiled
@@ -168,7 +168,7 @@ def simulate(
     p = state.held_bytes.size
     for b in range(placements.shape[0]):
         placed(machine, state, placements[b])
-        figures.value_s[b] = greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf
+        figures.value_s[b] = greatest_s(state) if stages_are_contiguous(machine.stages, state.device, p) else np.inf
         for d in range(p):
             figures.held_bytes[b, d] = state.held_bytes[d]
             figures.busy_s[b, d] = state.tree[d, 1] + (state.tree[p + d, 1] if state.tree.shape[0] > p else 0.0)
@@ -194,7 +194,9 @@ def local_search(
     placed(machine, state, trace.best)
     over = excess(state.held_bytes, machine.capacity_bytes)
     p = state.held_bytes.size
-    initialise_trace(trace, greatest_s(state) if contiguous(machine.stages, state.device, p) else np.inf, over)
+    initialise_trace(
+        trace, greatest_s(state) if stages_are_contiguous(machine.stages, state.device, p) else np.inf, over
+    )
     before = np.empty(state.device.size, np.int64)
     left = limit
     for i in range(changes.device.size):
@@ -210,7 +212,7 @@ def local_search(
                 put(machine, state, changes.node[x], target if x < changes.back[i] else before[0])
             value_s = greatest_s(state)
         over = excess(state.held_bytes, machine.capacity_bytes)
-        if target >= 0 and machine.stages.kind != FREE and not contiguous(machine.stages, state.device, p):
+        if target >= 0 and machine.stages.kind != FREE and not stages_are_contiguous(machine.stages, state.device, p):
             trace.tried[i], trace.move_s[i], taken = True, np.inf, False
         else:
             taken = record_move(trace, changes, i, value_s, over, state.device)

@@ -18,7 +18,7 @@ from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
-from pipeline.shared.partition import colocated
+from pipeline.shared.partition import colocation_grouping
 from runtime.simulators.pipelined import kernels
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.sent_tensors import SentTensors
@@ -109,7 +109,7 @@ class PipelinedEvaluator:
             stages=stage_edges(
                 graph,
                 grouping,
-                colocated(graph),
+                colocation_grouping(graph),
                 self.execution.contiguity,
             ),
         )

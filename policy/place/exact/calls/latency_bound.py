@@ -22,7 +22,7 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, row_ptr, sum_per_group, topological_order
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
-from pipeline.shared.graphs import longest
+from pipeline.shared.graphs import longest_paths
 from policy.place.base.groups import Groups
 from policy.place.exact.calls.call_kernels import CallMembership, CallSets, decide, surely_s
 from policy.place.exact.shared.cpsat_models import whole_nets
@@ -94,7 +94,7 @@ class CallInputs:
         """Return the longest path by float64 [n] seconds."""
         producer = self.edges[0, np.argsort(self.edges[1], kind="stable")].astype(np.int64)
         order, ptr = self.order[::-1].astype(np.int64), row_ptr(self.edges[1], own_s.size)
-        end_s = longest(order, ptr, producer, np.zeros(producer.size), own_s.copy())
+        end_s = longest_paths(order, ptr, producer, np.zeros(producer.size), own_s.copy())
         path = [int(end_s.argmax())]
         while (before := self.edges[0, self.edges[1] == path[-1]]).size:
             path.append(int(before[end_s[before].argmax()]))

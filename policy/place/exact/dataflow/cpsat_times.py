@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups
 from policy.place.exact.shared.cpsat_models import in_ticks, tick_of
 from policy.place.exact.shared.paths import BoundInputs, Paths
@@ -114,7 +114,7 @@ class Times:
             in_ticks(block_s, tick_s),
             in_ticks(heads_s, tick_s),
             in_ticks(tails_s, tick_s),
-            np.argsort(depths(graph), kind="stable"),
+            np.argsort(edge_depths(graph), kind="stable"),
             tensors,
             inner,
             int(in_ticks(np.array([execution.gap_s]), tick_s)[0]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import DataflowModel
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_schedule import listsched
 from policy.place.exact.dataflow.cpsat_times import Times
@@ -41,7 +41,7 @@ class Makespan(Unknown[DataflowModel]):
         self, problem: Problem, groups: Groups, execution: DataflowModel, hint: Hint, bound_s: float
     ) -> ConstraintProgram | None:
         """Return the program of a schedule."""
-        depth = depths(problem.graph)
+        depth = edge_depths(problem.graph)
         if np.any(depth[problem.graph.edges[0]] >= depth[problem.graph.edges[1]]):
             return None
         times = Times.of(problem, groups, execution, hint.value_s)

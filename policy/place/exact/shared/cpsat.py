@@ -16,7 +16,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups, mostly_on
 from policy.place.base.search import BudgetEndedError, Method, Search
 from policy.place.exact.shared.bounds import SAFETY
@@ -182,7 +182,7 @@ class _Asking:
 
     def __init__(self, search: Search, groups: Groups, program: ConstraintProgram) -> None:
         self.search, self.groups, self.program = search, groups, program
-        self.depth = depths(search.problem.graph)
+        self.depth = edge_depths(search.problem.graph)
 
     def __call__(self, value: Callable[[Any], int], objective: float) -> bool:
         """Ask about one solution; return whether to go on. value: what a variable is in it."""

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
-from pipeline.shared.contiguity import forward_edges, stand_in_edges
+from pipeline.shared.contiguity import forward_edges, substitute_edges
 from pipeline.shared.cycles import strong_components
 from policy.place.base.groups import Groups
 from policy.place.exact.shared.cpsat_models import alike_devices, whole_nets
@@ -165,7 +165,7 @@ def _order_edges(problem: Problem, grouping: Grouping) -> Int32:
     """Return int32 [2, e], the edges between groups that stages follow."""
     graph = problem.graph
     alone = problem.derived(Groups.of).grouping
-    return _between(np.concatenate([forward_edges(graph), stand_in_edges(graph, alone)], axis=1), grouping)
+    return _between(np.concatenate([forward_edges(graph), substitute_edges(graph, alone)], axis=1), grouping)
 
 
 def _between(edges: Int32, grouping: Grouping) -> Int32:

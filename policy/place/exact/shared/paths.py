@@ -13,7 +13,7 @@ from pipeline.core.devices import Topology
 from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups
 from policy.place.exact.shared.bound_kernels import (
     Neighbours,
@@ -107,7 +107,7 @@ class Paths:
         """Return the paths of a problem, or None if its graph has a cycle."""
         graph = problem.graph
         producer, consumer = graph.edges[:, graph.reads.edge]
-        depth = depths(graph)
+        depth = edge_depths(graph)
         if np.any(depth[producer] >= depth[consumer]):
             return None
         order = np.argsort(depth, kind="stable").astype(np.int32)

@@ -14,7 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
-from pipeline.shared.torch_tools import load_weights, seeded, weights_of
+from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.base.training import check_policy, train
 from policy.place.learned.hsdag.trainer import HsdagHyperparameters, HsdagTrainer, Parser
@@ -94,7 +94,7 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-        with seeded(seeds[0]):  # encoders may draw from torch's own generator
+        with torch_seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seed)
             search.expect("batch of schedules", self.batch)
             train(trainer, inputs, patience=self.patience)

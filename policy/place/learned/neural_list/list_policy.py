@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.arrays import Float64
-from pipeline.core.errors import UsageError, listed
+from pipeline.core.errors import UsageError, list_some
 from policy.place.learned.neural_list.constructing import DEVICE_FIGURES, KEY_FIGURES, PLANNED, Scores
 from policy.place.learned.neural_list.static_features import CONTEXT
 
@@ -90,7 +90,7 @@ class ListPolicy:
         remedy = "Train it again with `placewright train`, or leave place.neural_list.weights out."
         if wrong := sorted({*LINEAR_NAMES} ^ set(weights)):
             count = f"{len(weights)} weights, not the {LINEAR} of this version"
-            raise UsageError(f"{where} holds {count}; they differ in {listed(wrong)}.", remedy)
+            raise UsageError(f"{where} holds {count}; they differ in {list_some(wrong)}.", remedy)
         shape = weights[LINEAR_NAMES[0]].shape
         alike = len(shape) == 1 and shape[0] > 0 and all(weights[name].shape == shape for name in LINEAR_NAMES)
         if not (alike and all(np.isfinite(weights[name]).all() for name in LINEAR_NAMES)):

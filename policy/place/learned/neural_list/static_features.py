@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
-from pipeline.shared.graphs import longest
+from pipeline.shared.graphs import longest_paths
 from policy.place.learned.neural_list.constructing import KEY_FIGURES, StaticFeatures
 from policy.place.lists.work import ScheduleInputs, downward, upward
 
@@ -30,8 +30,8 @@ def scene_of(work: ScheduleInputs) -> StaticFeatures:
     share_s = _positive(float(work.mean_s.sum()) / work.room.size)
     bound_s = max(share_s, float(level_s.max(initial=0.0)))
     ones, none = np.ones(work.order.size), np.zeros(work.out_s.size)
-    hops = longest(work.order, work.out_ptr, work.out_node, none, ones)
-    depth = longest(np.ascontiguousarray(work.order[::-1]), work.in_ptr, work.in_node, none, ones)
+    hops = longest_paths(work.order, work.out_ptr, work.out_node, none, ones)
+    depth = longest_paths(np.ascontiguousarray(work.order[::-1]), work.in_ptr, work.in_node, none, ones)
     arriving_s, leaving_s = _sums(work.in_ptr, work.in_s), _sums(work.out_ptr, work.out_s)
     key = np.stack(
         [
@@ -65,7 +65,7 @@ def scene_after(work: ScheduleInputs, static: StaticFeatures, device: Int64) -> 
     sent_s = np.where(
         source == target, 0.0, work.latency_s[source, target] + work.out_bytes * work.per_byte_s[source, target]
     )
-    level_s = longest(work.order, work.out_ptr, work.out_node, sent_s, work.op_s[np.arange(device.size), device])
+    level_s = longest_paths(work.order, work.out_ptr, work.out_node, sent_s, work.op_s[np.arange(device.size), device])
     key = static.key.copy()
     key[:, LEVEL] = _over_greatest(level_s)
     return static._replace(key=key, before=device)
@@ -90,7 +90,7 @@ def context_of(work: ScheduleInputs) -> Float64:
 
 def _compute_level(work: ScheduleInputs) -> Float64:
     """Return float64 [n], the longest way to an end in mean seconds of operations alone."""
-    return longest(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
+    return longest_paths(work.order, work.out_ptr, work.out_node, np.zeros(work.out_s.size), work.mean_s)
 
 
 def _positive(seconds: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pipeline.core.learning import Snapshot
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Search
 from policy.place.published.gdp.gdp import Gdp
 from policy.place.published.gdp.keeping import published
@@ -22,7 +22,7 @@ def learn_jointly(placer: Gdp, searches: Sequence[Search], *, seed: int) -> Snap
     Raises:
         UsageError: a problem has no policy inputs, or the policy does not fit.
     """
-    with seeded(seed):
+    with torch_seeded(seed):
         trainer = placer.trainer(searches, seed=seed)
         while not trainer.done and trainer.idle < placer.patience:
             trainer.update()

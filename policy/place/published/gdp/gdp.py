@@ -14,7 +14,7 @@ from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.local.anneal import BudgetClock
 from policy.place.published.gdp.keeping import adopt, check_learned, published, state_of, take_up
@@ -127,7 +127,7 @@ class Gdp(Method):
         inputs = policy_of(search.problem, "gdp")
         if self.mode != "one" and inputs.learned is None:
             raise UsageError(f"The mode {self.mode} begins with a policy, and there is none.", "Give one as --policy.")
-        with seeded(seed):
+        with torch_seeded(seed):
             trainer = self.trainer([search], seed=seed)
             kept = None if inputs.checkpointer is None else inputs.checkpointer.load()
             if kept is not None:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from pipeline.core.arrays import Float32
 from pipeline.core.learning import Encoder, PolicyInputs
-from pipeline.shared.torch_tools import load_weights, seeded
+from pipeline.shared.torch_tools import load_weights, torch_seeded
 from policy.place.published.gdp.segments import AttentionSegments
 from policy.place.published.gdp.sequence import SequenceBatch
 
@@ -167,7 +167,7 @@ class SingleShotPolicy(nn.Module):
         load_weights(self.encoder.module, inputs.encoder_weights)
         self.encoder_module = self.encoder.module  # under this name parameters() finds it
         same = self.encoder.width == design.width
-        with seeded(seeds[1]):
+        with torch_seeded(seeds[1]):
             self.enter = nn.Identity() if same else nn.Linear(self.encoder.width, design.width)
             self.blocks = nn.ModuleList(PlacerBlock(design) for _ in range(design.layers))
             self.head = nn.Linear(design.width, design.devices)

@@ -13,7 +13,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
-from pipeline.shared.torch_tools import load_weights, seeded, weights_of
+from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.groups import Groups
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.base.training import check_policy, train
@@ -88,7 +88,7 @@ class Hdp(Method):
         """
         inputs = policy_of(search.problem, "hdp")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-        with seeded(seeds[0]):
+        with torch_seeded(seeds[0]):
             trainer = self.trainer(search, inputs.learned, seed=seeds[1])
             search.expect("update", self.samples)
             train(trainer, inputs, patience=self.patience)

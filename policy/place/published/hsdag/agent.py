@@ -15,7 +15,7 @@ from pipeline.core.learning import Encoder, PolicyInputs
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import made_feasible
-from pipeline.shared.torch_tools import load_weights, seeded
+from pipeline.shared.torch_tools import load_weights, torch_seeded
 from policy.place.published.hsdag.clusters import Clusters, Links, joined
 from policy.place.published.hsdag.network import Parsing, ParsingRounds
 
@@ -66,7 +66,7 @@ class ParsingAgent(nn.Module):
         load_weights(self.encoder.module, policy.encoder_weights)
         self.encoder_module = self.encoder.module  # under this name parameters() and train() find it
         width, wide = self.encoder.width, policy.features.shape[1]
-        with seeded(seeds[1]):
+        with torch_seeded(seeds[1]):
             self.parsing = Parsing(width, design.hidden, design.rounds)
             self.out = (
                 _output(width, design.hidden, wide, design.rounds.dropout) if design.state == "features" else None

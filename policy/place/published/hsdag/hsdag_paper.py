@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.published.hsdag.agent import Design, ParsingAgent
 from policy.place.published.hsdag.episodes import Course, check_course, learn
@@ -99,5 +99,5 @@ class HsdagPaper(Method):
             refuse_uniform=False,
             patience=self.patience,
         )
-        with seeded(seed):
+        with torch_seeded(seed):
             learn(search, ParsingAgent(search.problem, policy, design, seed=seed), course)

@@ -14,7 +14,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot
 from pipeline.core.params import param
 from pipeline.core.stages import Recipe
-from pipeline.shared.torch_tools import load_weights, seeded, weights_of
+from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.base.training import Adam, check_policy, train
 from policy.place.published.placeto.network import PlacetoNetwork
@@ -113,7 +113,7 @@ class Placeto(Method):
         """
         inputs = policy_of(search.problem, "placeto")
         seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-        with seeded(seeds[0]):
+        with torch_seeded(seeds[0]):
             trainer = self.trainer([search], seed=seeds[1])
             if inputs.learned is not None:
                 adopt(trainer, inputs.learned)

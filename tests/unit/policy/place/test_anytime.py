@@ -15,7 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Candidate, is_interruptible
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.testing.simulated import check_deadline, simulator_of, wide_problem
 from policy.place import portfolio as module
 from policy.place.base.parallel import run_parallel
@@ -38,12 +38,12 @@ from policy.place.local.room import repair_memory
 from policy.place.portfolio import Portfolio
 from policy.place.rules import catalogue
 from tests.small_cases import small_case
-from tests.toys import silent
+from tests.toys import ignore_progress
 from tests.unit.policy.place.exact.shared.test_exact_clock import lanes
 
 
 def search_of(problem: Problem, rules: str = "T2", budget: Budget | None = None) -> Search:
-    return Search(problem, simulator_of(problem, rules), budget or Budget(10_000), silent, author="test")
+    return Search(problem, simulator_of(problem, rules), budget or Budget(10_000), ignore_progress, author="test")
 
 
 def ended(times: int) -> Callable[[], None]:
@@ -134,10 +134,12 @@ def test_a_member_that_never_comes_back_takes_its_share_alone(monkeypatch: pytes
     monkeypatch.setattr(Portfolio, "_members", lambda *_: dict(members))
     monkeypatch.setattr(module, "enumerated", lambda _: False)
     problem = wide_problem()
-    answer = Portfolio().place(problem, simulator_of(problem, "T2"), Budget(seconds=1.0), seed=0, progress=silent)
+    answer = Portfolio().place(
+        problem, simulator_of(problem, "T2"), Budget(seconds=1.0), seed=0, progress=ignore_progress
+    )
     assert answer.best.found_by == "anneal"
     rounds = Portfolio(workers=1).place(
-        problem, simulator_of(problem, "T2"), Budget(seconds=1.0), seed=0, progress=silent
+        problem, simulator_of(problem, "T2"), Budget(seconds=1.0), seed=0, progress=ignore_progress
     )
     assert rounds.best.found_by == "anneal"  # on one core, too
 
@@ -242,7 +244,9 @@ def test_making_room_stops_packing_when_its_share_of_the_time_is_over(monkeypatc
 @pytest.mark.parametrize("number", [8, 26, 112, 176, 190, 208, 234, 278, 280, 290])
 def test_the_solver_alone_places_what_fits_with_its_activations(number: int) -> None:
     case = small_case(number)
-    answer = build("place", "cpsat").place(case.problem, case.simulator(), Budget(3000), seed=0, progress=silent)
+    answer = build_implementation("place", "cpsat").place(
+        case.problem, case.simulator(), Budget(3000), seed=0, progress=ignore_progress
+    )
     assert math.isfinite(answer.value_s)
     assert case.again_s(answer.best.placement) == pytest.approx(answer.value_s, rel=1e-12)
 

@@ -29,7 +29,7 @@ from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 from policy.place.rules import catalogue
 from policy.place.rules.metis import Metis
-from tests.toys import chain_problem, silent
+from tests.toys import chain_problem, ignore_progress
 
 LONG = 2 * 2 * 200 * 18  # evaluations of which the first round leaves enough for two walks over 18 groups
 
@@ -45,7 +45,9 @@ class Spy(Method):
 
 
 def placed(problem: Problem, rules: str, budget: Budget, placer: Portfolio | CpSat | None = None) -> Answer:
-    return (placer or Portfolio()).place(problem, simulator_of(problem, rules), budget, seed=1, progress=silent)
+    return (placer or Portfolio()).place(
+        problem, simulator_of(problem, rules), budget, seed=1, progress=ignore_progress
+    )
 
 
 def keys(answer: Answer) -> list[Any]:
@@ -77,14 +79,14 @@ def test_evaluations_of_all_walks_are_counted_and_within_the_budget(seconds: flo
     problem = wide_problem()
     simulator = simulator_of(problem, "T2")
     placer = Portfolio(solvable=0)
-    answer = placer.place(problem, simulator, Budget(LONG, seconds), seed=0, progress=silent)
+    answer = placer.place(problem, simulator, Budget(LONG, seconds), seed=0, progress=ignore_progress)
     assert answer.evaluations == simulator.evaluations <= LONG
 
 
 @pytest.mark.parametrize(("evaluations", "local_searches"), [(LONG // 2 + 3, 2), (LONG // 2 - 1, 1)])
 def test_walks_share_evaluations_only_where_each_gets_enough(evaluations: int, local_searches: int) -> None:
     problem = wide_problem()
-    search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), silent)
+    search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), ignore_progress)
     assert Portfolio(workers=1)._local_searches(search) == local_searches
 
 
@@ -96,14 +98,14 @@ def test_one_of_two_walks_leaves_memory_aside_at_first_where_it_is_short(
     problem = wide_problem(memory_bytes=memory_bytes)
     simulator = simulator_of(problem, "T2")
     budget = Budget(evaluations)
-    answer = Portfolio(solvable=0).place(problem, simulator, budget, seed=1, progress=silent)
+    answer = Portfolio(solvable=0).place(problem, simulator, budget, seed=1, progress=ignore_progress)
     assert len(calls) == relaxed
     assert answer.evaluations == simulator.evaluations <= evaluations
 
 
 def test_the_start_that_leaves_memory_aside_is_as_fast_as_a_rule_blind_to_memory() -> None:
     tight, large = wide_problem(memory_bytes=80), wide_problem()
-    search, free = (Search(p, simulator_of(p, "T2"), Budget(LONG), silent) for p in (tight, large))
+    search, free = (Search(p, simulator_of(p, "T2"), Budget(LONG), ignore_progress) for p in (tight, large))
     relaxed = Portfolio()._unlimited(search, 1)
     Metis().run(free, seed=1)
     assert relaxed is not None
@@ -166,7 +168,7 @@ def test_a_searcher_asked_twice_about_equal_devices_and_costs_has_one_instance()
 @pytest.mark.parametrize("rules", ["T0", "T1", "T2", "sequential", "pipelined"])
 def test_the_size_of_a_program_is_known_before_it_is_made(rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = wide_problem()
-    search = Search(problem, simulator_of(problem, rules), Budget(50), silent)
+    search = Search(problem, simulator_of(problem, rules), Budget(50), ignore_progress)
     sizes = []
 
     def solve(self: CpSat, search: Search, made: Any, *_: Any) -> float:
@@ -187,7 +189,7 @@ def test_the_solver_is_not_asked_about_programs_that_are_too_large(
     problem, asked = wide_problem(), []
     monkeypatch.setattr(CpSat, "run", lambda self, search, *, seed: asked.append(self.largest))
     monkeypatch.setattr(Anneal, "run", lambda self, search, *, seed: None)
-    search = Search(problem, simulator_of(problem, "T2"), Budget(100), silent)
+    search = Search(problem, simulator_of(problem, "T2"), Budget(100), ignore_progress)
     size = size_of(search)
     per_second = size if seconds is None else math.ceil(size / seconds)
     for solvable in (per_second - 2, per_second):
@@ -225,7 +227,7 @@ def test_without_a_time_limit_the_solver_is_limited_in_proportion_to_the_evaluat
     monkeypatch.setattr(cp_model.CpSolver, "solve", solve)
     monkeypatch.setattr(cp_model.CpSolver, "best_objective_bound", 0.0)
     problem = wide_problem()
-    search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), silent)
+    search = Search(problem, simulator_of(problem, "T2"), Budget(evaluations), ignore_progress)
     CpSat(effort=1e-6).run(search, seed=0)
     assert limits == [(pytest.approx(1e-6 * search.left), 1)]
 

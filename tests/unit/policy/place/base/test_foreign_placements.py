@@ -15,9 +15,9 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.testing.placers import check_placer
-from pipeline.testing.problems import SumEvaluator, chain_problem, silent
+from pipeline.testing.problems import SumEvaluator, chain_problem, ignore_progress
 from policy.place.base.search import Method, Search
 
 SIMULATORS = ("listsched", "sequential", "pipelined", "latency")
@@ -43,7 +43,7 @@ def three(names: tuple[str, ...] = ("A", "B")) -> Placement:
 def searching(simulator: str = "listsched") -> Search:
     problem = chain_problem()
     subject = Subject(None, problem.graph, Grouping.identity(12), problem.topology, problem.costs, 0)
-    return Search(problem, build("measure", simulator).bind(subject), Budget(30), silent)
+    return Search(problem, build_implementation("measure", simulator).bind(subject), Budget(30), ignore_progress)
 
 
 def refuses(call: Callable[[], object], *, nodes: int = 12) -> None:
@@ -72,7 +72,7 @@ def test_a_search_refuses_a_placement_of_groups(simulator: str) -> None:
 def test_a_simulator_refuses_a_placement_of_groups_before_it_counts(simulator: str) -> None:
     problem = chain_problem()
     subject = Subject(None, problem.graph, Grouping.identity(12), problem.topology, problem.costs, 0)
-    evaluator = build("measure", simulator).bind(subject)
+    evaluator = build_implementation("measure", simulator).bind(subject)
     whole = Placement.single(12, 0, ("A", "B"))
     refuses(lambda: evaluator.evaluate([whole, three()]))
     refuses(lambda: evaluator.simulate(np.zeros((1, 3), np.int32), None))

@@ -15,7 +15,7 @@ from pipeline.testing.simulated import SIMULATORS, simulator_of, wide_problem
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import Search
 from policy.place.local.anneal import Anneal
-from tests.toys import ToyEvaluator, silent
+from tests.toys import ToyEvaluator, ignore_progress
 
 ENDLESS = 10**9
 
@@ -24,11 +24,11 @@ class StopError(Exception):
     """What somebody who wants no more raises."""
 
 
-def search_of(problem: Problem, budget: Budget, progress: ProgressHook = silent) -> Search:
+def search_of(problem: Problem, budget: Budget, progress: ProgressHook = ignore_progress) -> Search:
     return Search(problem, simulator_of(problem, "T2"), budget, progress, author="test")
 
 
-def annealed(workers: int, progress: ProgressHook = silent) -> Search:
+def annealed(workers: int, progress: ProgressHook = ignore_progress) -> Search:
     """Return a search after three walks side by side."""
     search = search_of(wide_problem(), Budget(3000), progress)
     run_parallel(search, [partial(Anneal().run, seed=seed) for seed in range(3)], workers=workers)
@@ -123,9 +123,9 @@ def test_with_a_time_limit_the_proof_of_one_part_ends_the_others() -> None:
 
 def test_a_search_that_measures_is_not_shared_by_threads() -> None:
     problem = wide_problem()
-    search = Search(problem, ToyEvaluator.of(problem), Budget(9), silent)
+    search = Search(problem, ToyEvaluator.of(problem), Budget(9), ignore_progress)
     with pytest.raises(ValueError, match="simulator"):
-        search.fork("test", evaluations=1, progress=silent)
+        search.fork("test", evaluations=1, progress=ignore_progress)
 
 
 @pytest.mark.parametrize("rules", sorted(SIMULATORS))

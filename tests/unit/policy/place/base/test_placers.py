@@ -32,8 +32,8 @@ from tests.toys import (
     CUT_S,
     ToyEvaluator,
     chain_problem,
+    ignore_progress,
     optimum_s,
-    silent,
     toy_graph,
     toy_problem,
     toy_topology,
@@ -53,7 +53,7 @@ def on(*device: int) -> Placement:
 
 def search_of(problem: Problem, evaluations: int = 100, refused: list[Placement] | None = None) -> Search:
     evaluator = ToyEvaluator.of(problem, [p.key() for p in refused or []])
-    return Search(problem, evaluator, Budget(evaluations), silent)
+    return Search(problem, evaluator, Budget(evaluations), ignore_progress)
 
 
 def asked(search: Search) -> list[list[int]]:
@@ -104,7 +104,7 @@ def test_a_placement_beyond_the_budget_has_no_value():
 
 def test_a_search_that_is_out_of_time_stops_after_one_evaluation():
     problem = pair_problem()
-    search = Search(problem, ToyEvaluator.of(problem), Budget(100, seconds=1e-9), silent)
+    search = Search(problem, ToyEvaluator.of(problem), Budget(100, seconds=1e-9), ignore_progress)
     assert asked(search) == [[0, 0]]
     assert search.done
 
@@ -179,14 +179,14 @@ def test_what_a_device_may_not_run_goes_where_it_is_fastest():
 def test_single_gives_an_answer_where_no_device_runs_everything():
     op_s = np.array([[1.0, np.inf], [np.inf, 1.0]]) * 1e-3
     problem = toy_problem(toy_graph(2, [(0, 1)]), op_s)
-    found = Single().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent).candidates
+    found = Single().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=ignore_progress).candidates
     assert [c.placement.device.tolist() for c in found] == [[0, 1]]
 
 
 def test_random_draws_every_placement_of_a_small_problem():
     problem = chain_problem(grouping=Grouping(np.arange(CHAIN) // 4))
     evaluator = ToyEvaluator.of(problem)
-    Random().place(problem, evaluator, Budget(100), seed=0, progress=silent)
+    Random().place(problem, evaluator, Budget(100), seed=0, progress=ignore_progress)
     assert len({p.key() for p in evaluator.asked}) == len(evaluator.asked) == 2**3
 
 
@@ -194,7 +194,7 @@ def test_random_draws_each_allowed_device_equally_often():
     op_s = np.array([[1.0, 1.0, np.inf]] * 8) * 1e-3
     problem = toy_problem(toy_graph(8, []), op_s)
     evaluator = ToyEvaluator.of(problem)
-    Random(batch=50).place(problem, evaluator, Budget(200), seed=0, progress=silent)
+    Random(batch=50).place(problem, evaluator, Budget(200), seed=0, progress=ignore_progress)
     share = np.mean([p.device for p in evaluator.asked])
     assert share == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(200 * 8))  # four standard errors
 
@@ -230,7 +230,7 @@ def test_greedy_does_not_fill_a_device_beyond_its_memory():
 def test_greedy_climbs_from_a_bad_start_until_no_single_move_helps():
     problem = chain_problem(start=Placement(np.arange(CHAIN) % 2, ("A", "B")), costs_known=False)
     evaluator = ToyEvaluator.of(chain_problem())
-    found = Greedy().place(problem, evaluator, Budget(500), seed=0, progress=silent).candidates
+    found = Greedy().place(problem, evaluator, Budget(500), seed=0, progress=ignore_progress).candidates
     best = found[0].result
     assert not isinstance(best, MeasurementFailed)
     # One cut more than the optimum: no single move leads on from there.
@@ -241,7 +241,7 @@ def test_greedy_climbs_from_a_bad_start_until_no_single_move_helps():
 def test_greedy_moves_whole_groups():
     problem = chain_problem(grouping=Grouping(np.arange(CHAIN) // 3))
     evaluator = ToyEvaluator.of(problem)
-    Greedy().place(problem, evaluator, Budget(500), seed=0, progress=silent)
+    Greedy().place(problem, evaluator, Budget(500), seed=0, progress=ignore_progress)
     assert all((p.device.reshape(-1, 3) == p.device[::3, None]).all() for p in evaluator.asked)
 
 

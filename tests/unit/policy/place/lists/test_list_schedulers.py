@@ -19,7 +19,7 @@ from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Candidate, Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from pipeline.shared.partition import metis_parts
 from policy.place.base.search import Search
 from policy.place.lists.baechi import fused, memory_demand
@@ -32,7 +32,7 @@ from policy.place.lists.work import ScheduleInputs, b_level, downward, shares, s
 from policy.place.rules.metis import Metis
 from runtime.simulators.dataflow.listsched import ListSched
 from tests.strategies import graph_of, graphs
-from tests.toys import ToyEvaluator, chain_problem, silent, toy_problem
+from tests.toys import ToyEvaluator, chain_problem, ignore_progress, toy_problem
 
 NEVER = np.inf
 needs_metis = pytest.mark.skipif(
@@ -57,9 +57,9 @@ def problem_of(graph: Graph, op_s: Sequence[Sequence[float]] | np.ndarray, **opt
 def candidates(name: str, problem: Problem, **parameters: object) -> list[Candidate]:
     """Return what a placer itself came up with, in order."""
     evaluator = ToyEvaluator.of(problem)
-    search = Search(problem, evaluator, Budget(100), silent, author="own")
+    search = Search(problem, evaluator, Budget(100), ignore_progress, author="own")
     before = {p.key() for p in evaluator.asked}
-    build("place", name, parameters).run(search, seed=0)
+    build_implementation("place", name, parameters).run(search, seed=0)
     found = {c.placement.key(): c for c in search.answer(100).candidates}
     return [found[p.key()] for p in evaluator.asked if p.key() not in before]
 
@@ -416,8 +416,8 @@ def test_where_links_are_contended_a_schedule_that_knows_it_is_tried_too(name: s
     problem = problem_of(graph, op_s)
     subject = Subject(None, graph, Grouping.identity(8), problem.topology, problem.costs, 0)
     evaluator = ListSched(level="T2", memory=False).bind(subject)
-    search = Search(problem, evaluator, Budget(50), silent, author="own")
-    build("place", name, parameters).run(search, seed=0)
+    search = Search(problem, evaluator, Budget(50), ignore_progress, author="own")
+    build_implementation("place", name, parameters).run(search, seed=0)
     own = [c for c in search.answer().candidates if c.found_by == "own"]
     assert len({round(c.planned_s, 6) for c in own}) >= 2
     best = search.answer().best
@@ -426,8 +426,8 @@ def test_where_links_are_contended_a_schedule_that_knows_it_is_tried_too(name: s
 
 def test_without_costs_nothing_is_planned_to_take_seconds():
     problem = chain_problem(costs_known=False)
-    search = Search(problem, ToyEvaluator.of(chain_problem()), Budget(50), silent, author="own")
-    build("place", "heft").run(search, seed=0)
+    search = Search(problem, ToyEvaluator.of(chain_problem()), Budget(50), ignore_progress, author="own")
+    build_implementation("place", "heft").run(search, seed=0)
     assert all(np.isnan(c.planned_s) for c in search.answer().candidates)
 
 

@@ -21,7 +21,7 @@ from policy.place.base.search import Search
 from policy.place.local.anneal import Anneal, BudgetClock, best_order, ranks, with_order, with_rank_priorities
 from policy.place.local.neighbourhood import MoveShares, Neighbourhood
 from runtime.simulators.dataflow.listsched import ListSched
-from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, silent, toy_graph, toy_topology
+from tests.toys import CHAIN, CHAIN_OPTIMUM_S, ToyEvaluator, chain_times, ignore_progress, toy_graph, toy_topology
 
 DRAWN = 4000
 EVERY_KIND = MoveShares(clusters=0.9, copies=0.5, swaps=0.2, orders=0.3, shifts=0.5)
@@ -65,7 +65,7 @@ def optimum_of(problem: Problem, level: str) -> float:
 def annealed(problem: Problem, evaluations: int, *, level: str = "T2", seed: int = 0, **options: float) -> Answer:
     """Return the answer for a problem."""
     budget = Budget(evaluations)
-    return Anneal(**options).place(problem, simulator_of(problem, level), budget, seed=seed, progress=silent)
+    return Anneal(**options).place(problem, simulator_of(problem, level), budget, seed=seed, progress=ignore_progress)
 
 
 def restricted_problem() -> Problem:
@@ -142,7 +142,7 @@ def test_anneal_finds_the_optimum_of_small_problems(level: Level) -> None:
 
 def test_anneal_finds_a_known_optimum_of_an_evaluator_that_is_no_simulator() -> None:
     problem = problem_of(toy_graph(CHAIN, [(i, i + 1) for i in range(CHAIN - 1)]), chain_times())
-    answer = Anneal().place(problem, ToyEvaluator.of(problem), Budget(1500), seed=0, progress=silent)
+    answer = Anneal().place(problem, ToyEvaluator.of(problem), Budget(1500), seed=0, progress=ignore_progress)
     assert answer.best.result.value_s == pytest.approx(CHAIN_OPTIMUM_S)  # type: ignore[union-attr]
 
 
@@ -183,7 +183,7 @@ def test_the_first_order_keeps_the_time_of_first_come_first_served(level: Level)
     for seed in range(20):
         problem = replace(random_problem(seed, 15, p=3), ordered=True)
         placement = Placement(rng.integers(0, 3, 15), problem.topology.names)
-        search = Search(replace(problem, start=placement), simulator_of(problem, level), Budget(50), silent)
+        search = Search(replace(problem, start=placement), simulator_of(problem, level), Budget(50), ignore_progress)
         before_s, after_s = search.evaluate([placement, with_order(search, placement)])
         assert after_s == pytest.approx(before_s, rel=1e-12)
         assert search.evaluate([best_order(search, placement)])[0] <= after_s
@@ -205,7 +205,9 @@ def test_equal_seeds_give_equal_answers() -> None:
 
 def test_a_time_limit_alone_ends_the_search() -> None:
     problem = random_problem(13, 12, p=3)
-    answer = Anneal().place(problem, simulator_of(problem), Budget(10**9, seconds=0.3), seed=0, progress=silent)
+    answer = Anneal().place(
+        problem, simulator_of(problem), Budget(10**9, seconds=0.3), seed=0, progress=ignore_progress
+    )
     alone_s = problem.costs.op_s.sum(axis=0).min()  # type: ignore[union-attr]
     assert answer.best.result.value_s < alone_s  # type: ignore[union-attr]
 
@@ -224,7 +226,7 @@ def test_the_first_part_of_a_relaxed_walk_is_the_same_whatever_devices_hold(monk
         graph = toy_graph(12, [(i, i + 1) for i in range(11)], weight_bytes=[5] * 12)
         times = np.random.default_rng(0).uniform(1e-3, 2e-3, (12, 3))
         problem = problem_of(graph, times, topology=toy_topology(3, memory_bytes=memory_bytes))
-        search = Search(problem, simulator_of(problem), Budget(4000), silent)
+        search = Search(problem, simulator_of(problem), Budget(4000), ignore_progress)
         ends, original = [], search.local_search
 
         def noted(start: Placement, moves: Moves, ends: list = ends, original=original) -> LocalSearch:  # type: ignore[type-arg, no-untyped-def]
@@ -244,7 +246,7 @@ def test_the_first_part_of_a_relaxed_walk_is_the_same_whatever_devices_hold(monk
 
 def test_the_clock_follows_what_ends_first() -> None:
     problem = random_problem(14)
-    search = Search(problem, simulator_of(problem), Budget(100), silent)
+    search = Search(problem, simulator_of(problem), Budget(100), ignore_progress)
     clock = BudgetClock.of(search)
     assert clock.share() == 0.0
     search.evaluate([Placement(np.array([0, 1, 0, 1, 0, 1, 0]), problem.topology.names)])

@@ -12,7 +12,7 @@ from policy.place.base.groups import Groups
 from policy.place.base.search import Search
 from policy.place.local import packings as module
 from policy.place.local.packings import packings
-from tests.toys import silent, toy_graph, toy_problem
+from tests.toys import ignore_progress, toy_graph, toy_problem
 
 CHAINS, LENGTH = 3, 8
 
@@ -27,7 +27,7 @@ def braided(memory_bytes: int) -> Problem:
 
 
 def searched(problem: Problem) -> Search:
-    return Search(problem, simulator_of(problem, "T2"), Budget(10_000), silent)
+    return Search(problem, simulator_of(problem, "T2"), Budget(10_000), ignore_progress)
 
 
 def test_packings_are_distinct_and_every_one_names_a_device_for_every_operation() -> None:

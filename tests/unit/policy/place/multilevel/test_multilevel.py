@@ -26,7 +26,7 @@ from pipeline.core.stages import Candidate, Subject
 from pipeline.core.tensors import INFERRED
 from pipeline.core.workload import Tags
 from pipeline.offline.scenario import Scenario, load
-from pipeline.shared.graphs import depths
+from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups
 from policy.place.base.hierarchy import COUNTS, GROWTH, Level, hierarchy, work_of
 from policy.place.base.history import History
@@ -44,14 +44,14 @@ from policy.place.multilevel.starts import contiguous, earliest, small_cut, spli
 from policy.place.rules.expert import Expert
 from runtime.simulators.dataflow.listsched import ListSched, ListSchedEvaluator
 from tests.strategies import graphs
-from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, silent, toy_graph, toy_problem, toy_topology
+from tests.toys import PROBLEMS, ToyEvaluator, chain_problem, ignore_progress, toy_graph, toy_problem, toy_topology
 
 WIDE = 40  # operations that run before the first one that reads them
 
 
 def best_s(placer: Multilevel, problem: Problem, evaluations: int, seed: int = 0) -> float:
     evaluator = ToyEvaluator.of(problem)
-    answer = placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
+    answer = placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=ignore_progress)
     return evaluator.value_s(answer.best.placement)
 
 
@@ -128,7 +128,7 @@ def test_priorities_are_drawn_where_devices_can_be_told_an_order_and_only_there(
     for ordered in (True, False):
         problem = dataclasses.replace(lean(chain_problem()), ordered=ordered)
         evaluator = ToyEvaluator.of(problem)
-        Multilevel().place(problem, evaluator, Budget(40), seed=0, progress=silent)
+        Multilevel().place(problem, evaluator, Budget(40), seed=0, progress=ignore_progress)
         assert any(p.priority is not None for p in evaluator.asked) == ordered
 
 
@@ -163,7 +163,7 @@ def test_depth_is_the_longest_path_that_leads_to_an_operation(graph: Graph):
     for _ in range(graph.n):  # relaxed as often as a path can be long
         for u, v in graph.edges.T.tolist():
             expected[v] = max(expected[v], expected[u] + 1)
-    assert depths(graph).tolist() == expected.tolist()
+    assert edge_depths(graph).tolist() == expected.tolist()
 
 
 # Coarsening
@@ -192,7 +192,7 @@ def test_a_hierarchy_covers_all_operations_and_every_level_is_coarser_and_allowe
         assert all(len(set(group[tied])) == 1 for tied in constraints if problem.allowed[tied].all(axis=0).any())
         assert level.work_s.sum() == pytest.approx(levels[0].work_s.sum())
         assert level.groups.held_bytes.sum() == problem.graph.weight_bytes.sum()
-    depth, work = depths(problem.graph), work_of(problem)
+    depth, work = edge_depths(problem.graph), work_of(problem)
     for c in range(levels[0].k):
         members = np.flatnonzero(levels[0].groups.grouping.group == c)
         assert levels[0].first[c] == depth[members[work[members] >= COUNTS * work[members].max()]].min()
@@ -472,7 +472,7 @@ def test_a_simulators_placements_are_refined_in_the_sketch_first():
     problem, _, _, simulator = sketch_and_simulator(1)
     single_s = simulator.simulate(np.repeat(np.arange(3), 40).reshape(3, 40).astype(np.int32)).value_s.min()
     found = [
-        Multilevel(sketched=share).place(problem, simulator, Budget(200), seed=0, progress=silent).best.result
+        Multilevel(sketched=share).place(problem, simulator, Budget(200), seed=0, progress=ignore_progress).best.result
         for share in (0.7, 0.0)
     ]
     assert all(isinstance(result, Prediction) and result.value_s < single_s for result in found)
@@ -498,7 +498,7 @@ def test_a_move_takes_a_whole_cluster_to_a_neighbour_or_anywhere():
 def test_refining_ends_no_worse_than_every_start():
     problem = random_problem(300, ties=True)
     evaluator = ToyEvaluator.of(problem)
-    found = Multilevel().place(problem, evaluator, Budget(300), seed=0, progress=silent)
+    found = Multilevel().place(problem, evaluator, Budget(300), seed=0, progress=ignore_progress)
     levels = hierarchy(problem, least=3)
     begun = [evaluator.value_s(p) for p in starts([levels[0], levels[-1]], layers_of(levels))]
     assert evaluator.value_s(found.best.placement) <= min(begun)
@@ -517,13 +517,14 @@ def test_workers_refine_with_seeds_of_their_own_where_time_is_limited(
         return moves
 
     monkeypatch.setattr(multilevel, "draw", noted)
-    answer = Multilevel(workers=2, sketched=0).place(problem, simulator, budget, seed=0, progress=silent)
+    answer = Multilevel(workers=2, sketched=0).place(problem, simulator, budget, seed=0, progress=ignore_progress)
     first = {id(generator): device for generator, _, device in reversed(drawn)}
     assert len(set(first.values())) >= seeds
     assert len({thread for _, thread, _ in drawn if thread != threading.get_ident()}) >= seeds - 1
     assert answer.evaluations <= 200
     assert (
-        answer.value_s <= Multilevel(sketched=0).place(problem, simulator, Budget(5), seed=0, progress=silent).value_s
+        answer.value_s
+        <= Multilevel(sketched=0).place(problem, simulator, Budget(5), seed=0, progress=ignore_progress).value_s
     )
 
 
@@ -531,7 +532,7 @@ def test_workers_refine_with_seeds_of_their_own_where_time_is_limited(
 def test_multilevel_is_no_worse_than_the_layer_wise_split(evaluations: int):
     case = load(Scenario("zoo:rnnlm2?steps=6", "p100x8"))
     split_s, found_s = (
-        placer.place(case.problem, case.simulator(), Budget(evaluations), seed=0, progress=silent).value_s
+        placer.place(case.problem, case.simulator(), Budget(evaluations), seed=0, progress=ignore_progress).value_s
         for placer in (Expert(), Multilevel())
     )
     assert found_s <= split_s
@@ -540,7 +541,9 @@ def test_multilevel_is_no_worse_than_the_layer_wise_split(evaluations: int):
 def test_a_rule_whose_placement_does_not_fit_says_what_is_lacking():
     problem, evaluator = wide_chains()
     start = Placement(np.arange(problem.graph.n, dtype=np.int32) % 3, problem.topology.names)
-    answer = Expert().place(dataclasses.replace(problem, start=start), evaluator, Budget(100), seed=0, progress=silent)
+    answer = Expert().place(
+        dataclasses.replace(problem, start=start), evaluator, Budget(100), seed=0, progress=ignore_progress
+    )
     assert answer.best.found_by == "start"
     assert math.isinf(answer.own_s)
     lacking = "C lacks 200 B of memory"
@@ -549,7 +552,7 @@ def test_a_rule_whose_placement_does_not_fit_says_what_is_lacking():
 
 def test_a_layer_wise_split_that_does_not_fit_is_brought_within_memory():
     problem, evaluator = wide_chains()
-    search = Search(problem, evaluator, Budget(100), silent)
+    search = Search(problem, evaluator, Budget(100), ignore_progress)
     Expert().run(search, seed=0)
     assert search.best is None  # all that the third device makes is there before anything reads it
     spill_blocks(search)
@@ -579,7 +582,7 @@ def test_a_local_search_has_no_more_moves_than_its_time_allows(monkeypatch: pyte
 def test_starts_end_with_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch):
     problem, _, _, simulator = sketch_and_simulator(1)
     now = itertools.count(0.0, 1.0)  # seconds, one at every look
-    search = Search(problem, simulator, Budget(10**9, seconds=10**9), silent)
+    search = Search(problem, simulator, Budget(10**9, seconds=10**9), ignore_progress)
     monkeypatch.setattr(multilevel, "time", SimpleNamespace(monotonic=lambda: next(now)))
     search._last_s = time.monotonic() + 40.0
     begun = (Placement(np.full(problem.graph.n, i % 3, np.int32), problem.topology.names) for i in itertools.count())
@@ -589,7 +592,7 @@ def test_starts_end_with_their_share_of_the_time(monkeypatch: pytest.MonkeyPatch
 
 def test_a_device_like_one_that_failed_alone_is_not_asked_about():
     problem, evaluator = wide_chains()
-    assert Search(problem, evaluator, Budget(100), silent).spent == 1
+    assert Search(problem, evaluator, Budget(100), ignore_progress).spent == 1
 
 
 def test_of_a_very_large_graph_few_placements_are_kept():
@@ -607,7 +610,7 @@ def test_of_a_very_large_graph_few_placements_are_kept():
 def test_twenty_thousand_operations_are_placed_better_than_on_one_device():
     problem = random_problem(20_000, p=4)
     evaluator = ToyEvaluator.of(problem)
-    search = Search(problem, evaluator, Budget(120), silent)
+    search = Search(problem, evaluator, Budget(120), ignore_progress)
     single_s = search.best_s
     Multilevel().run(search, seed=0)
     assert search.spent == 120

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
@@ -200,7 +200,7 @@ def test_bad_files_end_in_one_line(
 ) -> None:
     path, out = written(tmp_path / "g.json", graph), tmp_path / "out.json"
     command = ["search", path, "--objective", "latency", "--evaluations", "20", "--official-out", str(out), "--quiet"]
-    assert run(command) == code
+    assert run_command_line(command) == code
     captured = capsys.readouterr()
     cause = [line for line in captured.err.splitlines() if line.startswith("error: ")]
     assert len(cause) == 1
@@ -210,5 +210,5 @@ def test_bad_files_end_in_one_line(
 
 
 def test_calls_belong_to_latency_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["search", "zoo:chainmm", "--topology", "equal:2", "--calls", "2"]) == 2
+    assert run_command_line(["search", "zoo:chainmm", "--topology", "equal:2", "--calls", "2"]) == 2
     assert "listsched does not count calls" in capsys.readouterr().err

@@ -14,7 +14,13 @@ from coarsen.fold import Fold
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.placement import Placement
 from runtime.machines.devices import core_for
-from runtime.measuring.process.affinity import HETERO_PROPERTIES, affinities, hetero_target, normalised, set_affinities
+from runtime.measuring.process.affinity import (
+    HETERO_PROPERTIES,
+    affinities_of,
+    hetero_target,
+    normalise_placement,
+    set_affinities,
+)
 from runtime.simulators.sequential.subgraphs import count_by_device, split
 from tests import models
 from tests.slow import slow_where
@@ -107,10 +113,10 @@ def test_the_count_is_heteros(name: str, folded: bool, tmp_path: Path) -> None:
     for _ in range(5):
         placement = Placement(rng.integers(0, 2, grouping.k), NAMES).lift(grouping)
         model = core.read_model(path)
-        set_affinities(model, affinities(graph, placement, two_cpus()))
+        set_affinities(model, affinities_of(graph, placement, two_cpus()))
         compiled = core.compile_model(model, hetero_target(two_cpus()), dict(HETERO_PROPERTIES))
         real.append(int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")))
-        settled = normalised(graph, placement).device
+        settled = normalise_placement(graph, placement).device
         ours.append(int(count_by_device(graph, settled, 2).sum()))
         assert not waits_for_itself(graph, split(graph, settled).group)
     assert ours == real

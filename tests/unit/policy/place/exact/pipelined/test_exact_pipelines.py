@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.cli.main import run
+from pipeline.cli.main import run_command_line
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget, Problem
@@ -303,7 +303,7 @@ def test_results_of_other_graphs_are_refused(
 ) -> None:
     graph = written(tmp_path / "g.json", document())
     result = written(tmp_path / "r.json", {"fpgas": rows, "cpus": []})
-    assert run(["simulate", graph, "--evaluator", "pipelined", "--official", result]) == 2
+    assert run_command_line(["simulate", graph, "--evaluator", "pipelined", "--official", result]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -330,7 +330,7 @@ def test_bad_files_end_in_one_line(
 ) -> None:
     path, out = written(tmp_path / "g.json", graph), tmp_path / "out.json"
     command = ["search", path, "--objective", "max-load", "--evaluations", "20", "--official-out", str(out), "--quiet"]
-    assert run(command) == code
+    assert run_command_line(command) == code
     captured = capsys.readouterr()
     cause = [line for line in captured.err.splitlines() if line.startswith("error: ")]
     assert len(cause) == 1
@@ -366,5 +366,5 @@ def test_a_search_ends_where_the_gap_is_small_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gap", ["100%", "-1", "one"])
 def test_a_gap_is_a_share(gap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["search", "zoo:chainmm", "--topology", "equal:2", "--gap", gap]) == 2
+    assert run_command_line(["search", "zoo:chainmm", "--topology", "equal:2", "--gap", gap]) == 2
     assert "such as 2%" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem
 from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from policy.place.base.groups import Groups
 from policy.place.exact.dataflow.cpsat_schedule import listsched
 from policy.place.exact.dataflow.cpsat_times import Times
@@ -37,7 +37,7 @@ from policy.place.exact.shared.relaxation import load_bound
 from runtime.simulators.dataflow.listsched import ListSched
 from tests.published import MSR
 from tests.strategies import graph_of
-from tests.toys import silent
+from tests.toys import ignore_progress
 
 INPUTS = MSR / "latency-inputs"
 LISTSCHED = DataflowModel("T0")
@@ -153,7 +153,7 @@ def test_nothing_starts_before_its_head_or_ends_too_late_for_its_tail(seed: int)
     assert np.all(busy.start_s >= paths.start_s)
     head_s, tail_s = busy.start_s.min(axis=1), busy.tail_s.min(axis=1)
     subject = Subject(None, problem.graph, Grouping.identity(n), problem.topology, problem.costs, 0)
-    simulator = build("measure", "listsched", rules).bind(subject)
+    simulator = build_implementation("measure", "listsched", rules).bind(subject)
     for _ in range(200):
         device, priority = rng.integers(0, p, n, dtype=np.int32), rng.random(n)
         found = simulator.timeline(Placement(device, problem.topology.names, priority))
@@ -371,7 +371,7 @@ def test_resnet50_is_proven_to_run_best_on_one_of_four_accelerators():
     problem = msr_problem("LayerGraphs/resnet50_inference.json", 4)
     subject = Subject(Path(), problem.graph, problem.grouping, problem.topology, problem.costs, 0)
     evaluator = ListSched(level="T1-bare").bind(subject)
-    answer = CpSat().place(problem, evaluator, Budget(1000), seed=0, progress=silent)
+    answer = CpSat().place(problem, evaluator, Budget(1000), seed=0, progress=ignore_progress)
     assert answer.best.result.value_s * 1e3 == pytest.approx(201.45)  # type: ignore[union-attr]
     assert answer.lower_bound_s * 1e3 == pytest.approx(201.45, rel=1e-3)
     assert len(answer.best.placement.devices_used) == 1

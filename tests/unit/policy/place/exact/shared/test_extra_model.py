@@ -8,7 +8,7 @@ import pytest
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Subject
-from pipeline.testing.problems import silent
+from pipeline.testing.problems import ignore_progress
 from pipeline.testing.simulated import wide_problem
 from policy.place.exact.shared.cpsat import CpSat
 from policy.place.exact.shared.proofs import lower_bound
@@ -19,7 +19,7 @@ from tests.extra_model import SharedMemory, SharedMemoryModel, group_s
 def placed(placer: CpSat | Portfolio, problem: Problem) -> Answer:
     alone = Grouping.identity(problem.graph.n)
     subject = Subject(None, problem.graph, alone, problem.topology, problem.costs, 0)
-    return placer.place(problem, SharedMemory().bind(subject), Budget(300), seed=0, progress=silent)
+    return placer.place(problem, SharedMemory().bind(subject), Budget(300), seed=0, progress=ignore_progress)
 
 
 def test_the_bounds_of_an_extra_model_are_proven() -> None:

@@ -25,7 +25,7 @@ from policy.place.exact.shared.proofs import lower_bound
 from policy.place.portfolio import Portfolio
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.sequential.sequential import Sequential
-from tests.toys import silent
+from tests.toys import ignore_progress
 from tests.unit.policy.place.exact.shared.test_bounds import problem_of
 
 NEVER = math.inf
@@ -35,7 +35,7 @@ def placed(placer: CpSat | MinCut, problem: Problem, measurer: ListSched | Seque
     """Return a placer's answer for a problem whose nodes are the simulator's operations."""
     alone = Grouping.identity(problem.graph.n)
     simulator = measurer.bind(Subject(None, problem.graph, alone, problem.topology, problem.costs, 0))
-    return placer.place(problem, simulator, Budget(100), seed=0, progress=silent)
+    return placer.place(problem, simulator, Budget(100), seed=0, progress=ignore_progress)
 
 
 def test_the_block_after_the_last_operation_delays_nothing_that_follows_elsewhere():
@@ -123,8 +123,8 @@ def test_placers_search_in_simulators_of_unknown_rules_and_prove_nothing(placer:
     problem = problem_of([(i, i + 1) for i in range(13)], [[1.0, 1.3], [2.0, 1.0]] * 7)
     alone = Grouping.identity(problem.graph.n)
     simulator = Sequential().bind(Subject(None, problem.graph, alone, problem.topology, problem.costs, 0))
-    known = placer.place(problem, simulator, Budget(300), seed=0, progress=silent)
+    known = placer.place(problem, simulator, Budget(300), seed=0, progress=ignore_progress)
     simulator.execution = Unheard()
-    found = placer.place(problem, simulator, Budget(300), seed=0, progress=silent)
+    found = placer.place(problem, simulator, Budget(300), seed=0, progress=ignore_progress)
     assert (known.lower_bound_s > 0, found.lower_bound_s) == (True, 0.0)
     assert found.value_s <= 1.05 * known.value_s

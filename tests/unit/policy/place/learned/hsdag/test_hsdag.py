@@ -22,8 +22,8 @@ from pipeline.core.measurement import MeasurementFailed, seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Subject
-from pipeline.settings.registry import build
-from pipeline.shared.torch_tools import seeded
+from pipeline.settings.registry import build_implementation
+from pipeline.shared.torch_tools import torch_seeded
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
 from policy.place.base.search import Search
 from policy.place.learned.hsdag import trainer as learning
@@ -47,7 +47,7 @@ from tests.toys import (
     branches_problem,
     chain_problem,
     crown_problem,
-    silent,
+    ignore_progress,
     toy_graph,
     toy_problem,
     toy_topology,
@@ -109,7 +109,7 @@ def evaluator_of(problem: Problem, rules: str) -> Evaluator:
         return ToyEvaluator.of(problem)
     values = {"level": "T2"} if rules == "listsched" else {}
     subject = Subject(None, problem.graph, Grouping.identity(problem.graph.n), problem.topology, problem.costs, 0)
-    return build("measure", rules, values).bind(subject)  # type: ignore[no-any-return]
+    return build_implementation("measure", rules, values).bind(subject)  # type: ignore[no-any-return]
 
 
 def place(
@@ -121,7 +121,7 @@ def place(
     seed: int = 3,
 ) -> Answer:
     evaluator = evaluator_of(problem, rules)
-    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
+    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=ignore_progress)
 
 
 def told(answer: Answer) -> list[tuple[bytes, float, str]]:
@@ -146,7 +146,7 @@ def weights(arrays: Mapping[str, np.ndarray]) -> str:
 
 def trainer_of(**values: Any) -> HsdagTrainer:
     problem = wide_problem()
-    search = Search(problem, evaluator_of(problem, "listsched"), Budget(10**6), silent)
+    search = Search(problem, evaluator_of(problem, "listsched"), Budget(10**6), ignore_progress)
     return dataclasses.replace(SMALL, batch=32, **values).trainer(search, seed=0)
 
 
@@ -162,7 +162,7 @@ def test_groupings_whose_schedules_are_fast_become_likelier(monkeypatch: pytest.
     )  # few groups are fast
     trainer = trainer_of(learning_rate=0.05, learns=learns)
     before = groups_drawn(trainer)
-    with seeded(0):
+    with torch_seeded(0):
         for _ in range(15):
             trainer.update()
     assert groups_drawn(trainer) < 0.7 * before if learns else groups_drawn(trainer) == before
@@ -204,7 +204,7 @@ def test_groups_are_parsed_once_per_batch_and_anew_in_every_one(monkeypatch: pyt
     monkeypatch.setattr(Parser, "draws", spied_draws)
     trainer = trainer_of()
     monkeypatch.setattr(ListInstance, "on", spied_on)
-    with seeded(0):
+    with torch_seeded(0):
         trainer.update()
         assert drawn == []  # schedules without noise have no parsed groups
         for _ in range(6):
@@ -242,7 +242,7 @@ def test_groups_that_no_device_could_hold_are_left_apart():
 
 def test_what_a_policy_has_learned_counts_in_the_context_it_was_learned_in():
     trainer = trainer_of()
-    with seeded(0):
+    with torch_seeded(0):
         for _ in range(4):
             trainer.update()
     context, centre = trainer.instances[0].context, trainer.sampler.centre
@@ -367,7 +367,7 @@ def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: py
 def test_an_update_begun_as_the_time_runs_out_asks_nothing_and_ends(monkeypatch: pytest.MonkeyPatch):
     problem = crown_problem()
     evaluator = ToyEvaluator.of(problem)
-    search = Search(problem, evaluator, Budget(seconds=60.0), silent)
+    search = Search(problem, evaluator, Budget(seconds=60.0), ignore_progress)
     trainer = SMALL.trainer(search, seed=0)
     trainer.update()
     asked = evaluator.evaluations
@@ -443,7 +443,7 @@ def test_a_time_limit_ends_the_search():
     problem = wide_problem()
     for seconds in (1e-9, 0.2):
         evaluator = ToyEvaluator.of(problem)
-        answer = SMALL.place(problem, evaluator, Budget(10**6, seconds=seconds), seed=0, progress=silent)
+        answer = SMALL.place(problem, evaluator, Budget(10**6, seconds=seconds), seed=0, progress=ignore_progress)
         assert answer.candidates
         assert evaluator.evaluations < 10**5
 
@@ -474,7 +474,7 @@ def test_progress_tells_of_entropy_groups_and_updates():
 def test_a_search_without_anything_new_ends_before_its_budget():
     problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 2), FAST_S))
     evaluator = ToyEvaluator.of(problem)
-    dataclasses.replace(SMALL, patience=5).place(problem, evaluator, Budget(10**4), seed=0, progress=silent)
+    dataclasses.replace(SMALL, patience=5).place(problem, evaluator, Budget(10**4), seed=0, progress=ignore_progress)
     assert evaluator.evaluations == 4  # all there are
 
 
@@ -482,7 +482,7 @@ def test_a_search_without_anything_new_ends_before_its_budget():
 def test_unknown_costs_leave_all_weights_finite(toy: str):
     known, checkpointer = PROBLEMS[toy][0](), Memory()
     problem = kept_in(PROBLEMS[toy][0](costs_known=False), checkpointer)
-    SMALL.place(problem, ToyEvaluator.of(known), Budget(60), seed=0, progress=silent)
+    SMALL.place(problem, ToyEvaluator.of(known), Budget(60), seed=0, progress=ignore_progress)
     assert all(np.isfinite(values).all() for values in checkpointer.policies[0].arrays.values())
 
 
@@ -494,5 +494,5 @@ def test_failures_leave_all_weights_finite():
             return [MeasurementFailed("odd", "no") if o else a for o, a in zip(odd, answers, strict=True)]
 
     problem, checkpointer = chain_problem(), Memory()
-    SMALL.place(kept_in(problem, checkpointer), Picky.of(problem), Budget(150), seed=0, progress=silent)
+    SMALL.place(kept_in(problem, checkpointer), Picky.of(problem), Budget(150), seed=0, progress=ignore_progress)
     assert all(np.isfinite(values).all() for values in checkpointer.policies[0].arrays.values())

@@ -29,7 +29,7 @@ from tests.toys import (
     FAST_S,
     ToyEvaluator,
     chain_problem,
-    silent,
+    ignore_progress,
     toy_graph,
     toy_problem,
 )
@@ -153,7 +153,9 @@ def test_a_search_that_has_ended_answers_at_once():
     expected = place(kept_in(problem, checkpointer))
     assert checkpointer.states[-1].facts["search"]["spent"] == EVALUATIONS
     evaluator, updates = ToyEvaluator.of(problem), len(checkpointer.states)
-    answer = SMALL.place(kept_in(problem, checkpointer), evaluator, Budget(EVALUATIONS), seed=3, progress=silent)
+    answer = SMALL.place(
+        kept_in(problem, checkpointer), evaluator, Budget(EVALUATIONS), seed=3, progress=ignore_progress
+    )
     assert told(answer) == told(expected)
     assert evaluator.evaluations == problem.topology.p  # the devices alone, with which every search opens
     assert len(checkpointer.states) == updates
@@ -193,7 +195,7 @@ def test_equal_seeds_ask_the_same_in_the_same_order(rules: str, ordered: bool):
         if local_search is not None:
             evaluator.local_search = walked  # type: ignore[attr-defined]
             evaluator.simulate = simulated  # type: ignore[attr-defined]
-        SMALL.place(problem, evaluator, Budget(100), seed=seed, progress=silent)
+        SMALL.place(problem, evaluator, Budget(100), seed=seed, progress=ignore_progress)
     assert len(asked[0]) > 20
     assert asked[0] == asked[1]
     assert asked[0] != asked[2]
@@ -207,14 +209,16 @@ def test_a_search_goes_on_from_its_state_with_failures_priorities_and_proofs(tmp
     names, rng = problem.topology.names, np.random.default_rng(0)
     instances = [Placement(rng.integers(0, 2, CHAIN), names, rng.random(CHAIN) if i % 2 else None) for i in range(50)]
     evaluator = ToyEvaluator.of(problem, [instances[3].key(), instances[48].key()])
-    first = Search(problem, evaluator, Budget(200, seconds=1000.0), silent, author="one")
+    first = Search(problem, evaluator, Budget(200, seconds=1000.0), ignore_progress, author="one")
     first.evaluate(instances[:30], planned_s=[1e-3 * i for i in range(30)])
     first.prove(2e-3, "hand")
     folder = FolderCheckpointer(tmp_path, "context")
     folder.save(first.state())
     state = folder.load()
     assert state is not None
-    again = Search(problem, ToyEvaluator.of(problem, [instances[48].key()]), Budget(200, seconds=1000.0), silent)
+    again = Search(
+        problem, ToyEvaluator.of(problem, [instances[48].key()]), Budget(200, seconds=1000.0), ignore_progress
+    )
     again.author = "one"
     again.resume(state)
     assert again.spent == first.spent == 32
@@ -241,7 +245,7 @@ def test_time_counts_once_however_often_a_search_is_resumed(monkeypatch: pytest.
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def search() -> Search:
-        return Search(problem, ToyEvaluator.of(problem), Budget(200, seconds=100.0), silent)
+        return Search(problem, ToyEvaluator.of(problem), Budget(200, seconds=100.0), ignore_progress)
 
     state, left_s = search().state(), []
     for pause_s in (1000.0, 50.0, 7.0):
@@ -259,8 +263,8 @@ def test_time_counts_once_however_often_a_search_is_resumed(monkeypatch: pytest.
 def test_an_empty_search_has_a_state_as_well():
     problem = chain_problem()
     refusing = ToyEvaluator.of(problem, [Placement.single(CHAIN, d, problem.topology.names).key() for d in range(2)])
-    search = Search(problem, refusing, Budget(9), silent)
-    again = Search(problem, refusing, Budget(9), silent)
+    search = Search(problem, refusing, Budget(9), ignore_progress)
+    again = Search(problem, refusing, Budget(9), ignore_progress)
     again.resume(search.state())
     assert (again.spent, again.best, again.best_s) == (2, None, math.inf)
     assert len(again.answer().candidates) == 2
@@ -268,7 +272,7 @@ def test_an_empty_search_has_a_state_as_well():
 
 def test_of_equally_fast_placements_the_first_stays_the_best():
     problem = toy_problem(toy_graph(2, [(0, 1)]), np.full((2, 2), FAST_S))
-    search, again = (Search(problem, ToyEvaluator.of(problem), Budget(9), silent) for _ in range(2))
+    search, again = (Search(problem, ToyEvaluator.of(problem), Budget(9), ignore_progress) for _ in range(2))
     again.resume(search.state())
     assert search.best is not None
     assert again.best is not None

@@ -19,12 +19,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import pipeline.offline.train as training_run
-from pipeline.cli.main import run as cli
+from pipeline.cli.main import run_command_line as cli
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Simulator, Subject
-from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, curriculum
-from pipeline.settings.registry import build
+from pipeline.offline.curriculum import CAPS, GRAPHS, JUDGES, LEVELS, TOPOLOGIES, Exercise, split_exercises
+from pipeline.settings.registry import build_implementation
 from pipeline.system.start import HOME
 from policy.place.base.search import Search
 from policy.place.learned.neural_list import neural_list
@@ -257,7 +257,7 @@ def test_the_command_line_says_so_in_two_lines(tmp_path: Path, capsys: pytest.Ca
 )
 def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
     with pytest.raises((UsageError, UnknownNameError)):
-        build("place", "neural_list", values)
+        build_implementation("place", "neural_list", values)
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 1), (1, 3), (6, 1), (0, 2)])
@@ -432,7 +432,7 @@ def test_training_finds_better_weights():
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a training have one lesson to learn from and one to judge by."""
     one = [Exercise("layered", "layered?n=12", "equal:2", "T2", 0.0, 0)]
-    monkeypatch.setattr(training_run, "curriculum", lambda **_: (one, one))
+    monkeypatch.setattr(training_run, "split_exercises", lambda **_: (one, one))
 
 
 class KilledError(Exception):
@@ -488,7 +488,7 @@ def test_the_command_goes_on_after_a_training(tmp_path: Path):
 
 
 def test_what_is_learned_from_covers_generators_machines_levels_and_caps():
-    learned, judged = curriculum()
+    learned, judged = split_exercises()
     assert {e.family for e in learned} == {*GRAPHS, *FAMILIES} - set(JUDGES)
     assert {e.family for e in judged} == set(JUDGES)
     assert {e.topology for e in learned} == set(TOPOLOGIES)
@@ -500,10 +500,10 @@ def test_what_is_learned_from_covers_generators_machines_levels_and_caps():
 
 
 def test_families_can_be_left_out():
-    learned, judged = curriculum(left_out=("nas-cnn", "nmt"))
+    learned, judged = split_exercises(left_out=("nas-cnn", "nmt"))
     assert not {"nas-cnn", "nmt"} & {e.family for e in (*learned, *judged)}
     with pytest.raises(UnknownNameError):
-        curriculum(left_out=("nas",))
+        split_exercises(left_out=("nas",))
 
 
 def test_keys_and_devices_have_names_of_their_own():
@@ -674,7 +674,7 @@ def test_choosing_members_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pyte
     begun = ListPolicy.untrained(np.random.default_rng(1))
     ListPolicy.write(tmp_path / "first.safetensors", [begun])
     course = Complementing(members=3, draws=6, rounds=2)
-    run = partial(training_run.complement, course=course, after=tmp_path / "first.safetensors", say=print)
+    run = partial(training_run.train_complement, course=course, after=tmp_path / "first.safetensors", say=print)
     run(tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(training_run, "complemented", killed)

@@ -21,8 +21,8 @@ from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Answer, Evaluator
 from pipeline.offline.scenario import Scenario, load
 from pipeline.placing.recipes import for_placer
-from pipeline.settings.registry import build
-from pipeline.store.checkpoint import FolderCheckpointer, kept, read_policy
+from pipeline.settings.registry import build_implementation
+from pipeline.store.checkpoint import FolderCheckpointer, read_policy, with_checkpointer
 from policy.place.base.search import Search
 from policy.place.published.gdp import gdp as module
 from policy.place.published.gdp.batch import learn_jointly
@@ -39,7 +39,7 @@ from tests.toys import (
     branches_problem,
     chain_problem,
     crown_problem,
-    silent,
+    ignore_progress,
     toy_graph,
     toy_problem,
     toy_topology,
@@ -70,7 +70,7 @@ LEARNER = Gdp(
     patience=5,
 )
 NONE = torch.zeros((0, 2), dtype=torch.int64)  # placements to imitate
-SAGE = build("embed", "sage", {"width": 8, "layers": 2})
+SAGE = build_implementation("embed", "sage", {"width": 8, "layers": 2})
 
 
 def sage(problem: Problem) -> Problem:
@@ -86,7 +86,7 @@ def place(
     seed: int = 3,
 ) -> Answer:
     asked = evaluator or ToyEvaluator.of(problem)
-    return placer.place(sage(problem), asked, Budget(evaluations), seed=seed, progress=silent)  # type: ignore[no-any-return]
+    return placer.place(sage(problem), asked, Budget(evaluations), seed=seed, progress=ignore_progress)  # type: ignore[no-any-return]
 
 
 def learned_on(problem: Problem, placer: Gdp = SMALL, *, evaluations: int = 30) -> Snapshot:
@@ -152,7 +152,7 @@ def test_imitating_placements_by_hand():
 
 def test_the_best_distinct_placements_are_remembered():
     problem = sage(chain_problem())
-    trainer = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0)
+    trainer = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), ignore_progress)], seed=0)
     (trial,) = trainer.trials
     rows = np.arange(4)[:, None] * np.ones((1, 3), np.int64)
     trial.remember(np.array([3.0, 1.0, math.inf, 2.0]), rows, most=2)
@@ -163,7 +163,7 @@ def test_the_best_distinct_placements_are_remembered():
 
 def test_draws_get_warmer_where_few_are_new_and_cool_to_one_again():
     problem = sage(chain_problem())
-    (trial,) = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0).trials
+    (trial,) = SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), ignore_progress)], seed=0).trials
     told = []
     for fresh in (7, 7, 8, 16, 16):
         trial.warm_up(fresh, 16, 0.5)
@@ -176,7 +176,7 @@ def test_draws_get_warmer_where_few_are_new_and_cool_to_one_again():
 def test_a_policy_that_has_settled_still_draws_what_is_new_if_it_gets_warmer():
     def drawn(warm: float) -> tuple[int, torch.Tensor]:
         problem = sage(wide_problem())
-        search = Search(problem, ToyEvaluator.of(problem), Budget(500), silent)
+        search = Search(problem, ToyEvaluator.of(problem), Budget(500), ignore_progress)
         trainer = dataclasses.replace(SMALL, warm=warm).trainer([search], seed=0)
         (trial,) = trainer.trials
         settled = torch.log_softmax(
@@ -196,7 +196,7 @@ def test_the_gradient_is_that_of_the_expected_reward_by_enumeration():
     graph = toy_graph(4, [(0, 1), (0, 2), (1, 3), (2, 3)])
     problem = sage(toy_problem(graph, np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 1.0], [2.0, 1.0]])))
     evaluator = ToyEvaluator.of(problem)
-    trainer = SMALL.trainer([Search(problem, evaluator, Budget(50), silent)], seed=0)
+    trainer = SMALL.trainer([Search(problem, evaluator, Budget(50), ignore_progress)], seed=0)
     (trial,), policy = trainer.trials, trainer.policy
     (log_p,) = policy.log_p(SequenceBatch.of([trial.sequence]))
     every = torch.tensor(list(itertools.product((0, 1), repeat=4)))
@@ -227,7 +227,7 @@ def best_of(toy: str, *, seed: int) -> float:
     """Return the best seconds that a learner of few nodes finds on a toy, over its optimum."""
     make, best_s = PROBLEMS[toy]
     problem = published_features(make())
-    search = Search(problem, ToyEvaluator.of(problem), Budget(1500), silent)
+    search = Search(problem, ToyEvaluator.of(problem), Budget(1500), ignore_progress)
     search.prove(best_s, "brute force")  # with which the search ends
     LEARNER.run(search, seed=seed)
     return search.best_s / best_s
@@ -236,7 +236,7 @@ def best_of(toy: str, *, seed: int) -> float:
 def published_features(problem: Problem) -> Problem:
     """Return a problem with the features and the encoder of the recipe."""
     rows = node_features(problem.graph, Grouping.identity(problem.graph.n), None, blocks=SMALL.recipe.blocks).values
-    embedder = build("embed", "sage", {"width": 16, "layers": 2})
+    embedder = build_implementation("embed", "sage", {"width": 16, "layers": 2})
     return with_inputs(problem, features=rows, embedder=embedder)
 
 
@@ -312,7 +312,7 @@ def test_equal_seeds_give_equal_answers_and_policies(placer: Any):
 def test_the_likeliest_placement_is_asked_about_in_the_end():
     problem = sage(chain_problem())
     evaluator = ToyEvaluator.of(problem)
-    search = Search(problem, evaluator, Budget(50), silent)
+    search = Search(problem, evaluator, Budget(50), ignore_progress)
     trainer = SMALL.trainer([search], seed=0)
     (trial,) = trainer.trials
     trainer.decode(trial)
@@ -325,7 +325,7 @@ def test_the_likeliest_placement_is_asked_about_in_the_end():
 def test_what_does_not_fit_is_made_to_fit_in_the_end():
     graph = toy_graph(4, [(0, 1), (1, 2), (2, 3)], weight_bytes=[5] * 4)
     problem = toy_problem(graph, np.ones((4, 2)), topology=toy_topology(memory_bytes=10))
-    search = Search(sage(problem), ToyEvaluator.of(problem), Budget(50), silent)
+    search = Search(sage(problem), ToyEvaluator.of(problem), Budget(50), ignore_progress)
     trainer = SMALL.trainer([search], seed=0)
     with torch.no_grad():
         trainer.policy.head.weight.zero_()
@@ -391,7 +391,9 @@ def test_a_search_interrupted_anywhere_ends_as_if_it_never_was(tmp_path: Path, r
 
 def test_how_warm_draws_are_is_kept():
     problem = sage(wide_problem())
-    one, other = (SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), silent)], seed=0) for _ in "ab")
+    one, other = (
+        SMALL.trainer([Search(problem, ToyEvaluator.of(problem), Budget(50), ignore_progress)], seed=0) for _ in "ab"
+    )
     one.trials[0].temperature = 2.5
     take_up(other, state_of(one))
     assert other.trials[0].temperature == 2.5
@@ -488,9 +490,9 @@ def test_a_workload_is_placed_by_the_recipe_and_its_policy_serves_another(tmp_pa
         placer = dataclasses.replace(small, mode=mode)  # type: ignore[arg-type]
         given = None if learned is None else read_policy(learned)
         case = load(Scenario(f"zoo:{graph}", "p100:2"))
-        problem = kept(case.with_policy(learned=given).problem, tmp_path, "gdp", 0)
+        problem = with_checkpointer(case.with_policy(learned=given).problem, tmp_path, "gdp", 0)
         grouping, problem = for_placer(placer, problem, lambda: pytest.fail("it brings its own stages"), seed=0)
-        answer = placer.place(problem, case.simulator(grouping), Budget(20), seed=0, progress=silent)
+        answer = placer.place(problem, case.simulator(grouping), Budget(20), seed=0, progress=ignore_progress)
         assert grouping.k < case.graph.n  # what is colocated is one node
         assert math.isfinite(answer.value_s)
         assert case.problem.fits(answer.best.placement.lift(grouping))
@@ -500,7 +502,7 @@ def test_a_workload_is_placed_by_the_recipe_and_its_policy_serves_another(tmp_pa
 
 
 def searches_of(*problems: Problem, evaluations: int = 30) -> list[Search]:
-    return [Search(sage(p), ToyEvaluator.of(p), Budget(evaluations), silent) for p in problems]
+    return [Search(sage(p), ToyEvaluator.of(p), Budget(evaluations), ignore_progress) for p in problems]
 
 
 def test_a_policy_learns_on_several_graphs_at_once():

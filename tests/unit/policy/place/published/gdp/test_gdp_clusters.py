@@ -8,7 +8,7 @@ from hypothesis import given
 
 from pipeline.core.graph import Graph, Grouping, contract
 from pipeline.core.problem import Problem
-from pipeline.shared.graphs import depths, forward_depths
+from pipeline.shared.graphs import edge_depths, forward_depths
 from policy.place.base.hierarchy import hierarchy
 from policy.place.multilevel.layers import Layers
 from policy.place.published.gdp import clusters as module
@@ -19,7 +19,7 @@ from tests.toys import toy_graph, toy_problem
 
 @given(graph=graphs(min_n=1))
 def test_depths_without_the_edges_that_go_back_are_depths_where_none_does(graph: Graph):
-    assert forward_depths(graph).tolist() == depths(graph).tolist()
+    assert forward_depths(graph).tolist() == edge_depths(graph).tolist()
 
 
 def test_behind_a_cycle_depths_still_grow():
@@ -28,7 +28,7 @@ def test_behind_a_cycle_depths_still_grow():
         toy_graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (3, 5)]), Grouping(np.array([0, 1, 2, 3, 4, 1], np.int32))
     )
     assert (3, 1) in set(zip(*graph.edges.tolist(), strict=True))
-    assert depths(graph).tolist() == [0, 1, 0, 0, 0]
+    assert edge_depths(graph).tolist() == [0, 1, 0, 0, 0]
     assert forward_depths(graph).tolist() == [0, 1, 2, 3, 4]
 
 

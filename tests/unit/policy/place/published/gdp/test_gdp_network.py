@@ -19,7 +19,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.problem import Problem
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from policy.place.published.gdp.network import (
     GraphGate,
     NodeGate,
@@ -50,7 +50,9 @@ def with_gate(gate: Any, **changes: Any) -> PlacerDesign:
 
 def inputs_of(problem: Problem) -> PolicyInputs:
     assert problem.policy is not None
-    return dataclasses.replace(problem.policy, embedder=build("embed", "sage", {"width": 8, "layers": 2}))
+    return dataclasses.replace(
+        problem.policy, embedder=build_implementation("embed", "sage", {"width": 8, "layers": 2})
+    )
 
 
 def policy_of(problem: Problem, design: PlacerDesign = SMALL, *, seed: int = 0) -> SingleShotPolicy:
@@ -118,7 +120,7 @@ def test_the_union_of_neighbours_has_one_pool_by_hand():
 
 def test_an_encoder_of_unknown_neighbours_is_refused():
     with pytest.raises(UsageError, match="unknown kind of neighbours"):
-        build("embed", "sage", {"neighbours": "all"})
+        build_implementation("embed", "sage", {"neighbours": "all"})
 
 
 # Features

@@ -15,7 +15,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base import training
 from policy.place.base.groups import Groups
@@ -25,7 +25,7 @@ from policy.place.published.hdp.features import ABSENT, OPERATION, group_feature
 from policy.place.published.hdp.hdp import Hdp
 from policy.place.published.hdp.network import SequencePlacer, WrittenPlacements
 from policy.place.published.hdp.trainer import HdpDraw, HdpTrainer
-from tests.toys import ToyEvaluator, branches_problem, chain_problem, silent, toy_graph, toy_problem
+from tests.toys import ToyEvaluator, branches_problem, chain_problem, ignore_progress, toy_graph, toy_problem
 from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 SMALL = Hdp(hidden=8, groups=4, learning_rate=0.01)
@@ -43,13 +43,13 @@ def mixed_problem() -> Problem:
 
 
 def trainer_of(problem: Problem, placer: Hdp = SMALL) -> HdpTrainer:
-    with seeded(0):
-        return placer.trainer(Search(problem, ToyEvaluator.of(problem), Budget(10_000), silent), seed=0)
+    with torch_seeded(0):
+        return placer.trainer(Search(problem, ToyEvaluator.of(problem), Budget(10_000), ignore_progress), seed=0)
 
 
 def place(problem: Problem, placer: Hdp = SMALL, *, evaluations: int = 60, rules: str = "", seed: int = 3) -> Answer:
     evaluator = simulator_of(problem, rules) if rules else ToyEvaluator.of(problem)
-    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
+    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=ignore_progress)
 
 
 # What the networks are told
@@ -91,7 +91,7 @@ def test_features_of_groups_are_links_and_counts_over_the_greatest_and_one():
 
 
 def test_probabilities_of_all_placements_of_groups_add_up_to_one():
-    with seeded(1):
+    with torch_seeded(1):
         net = SequencePlacer(5, 6, 2, clip=5.0, temperature=0.1)
         groups = torch.randn(3, 5)
     every = torch.tensor(list(itertools.product(range(2), repeat=3)))
@@ -104,7 +104,7 @@ def test_probabilities_of_all_placements_of_groups_add_up_to_one():
 
 
 def test_what_was_drawn_has_the_probability_it_was_drawn_with():
-    with seeded(2):
+    with torch_seeded(2):
         net = SequencePlacer(5, 6, 3, clip=5.0, temperature=0.1)
         groups, uniform, noise = torch.randn(4, 5), torch.rand(2000, 4), torch.zeros(2000, 4, 3)
     with torch.no_grad():

@@ -19,14 +19,14 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
 from pipeline.core.stages import Recipe, Subject
-from pipeline.settings.registry import build
+from pipeline.settings.registry import build_implementation
 from policy.place.base.search import Search
 from policy.place.published.hsdag.agent import Design, ParsingAgent, Step
 from policy.place.published.hsdag.episodes import Course, learn
 from policy.place.published.hsdag.hsdag_paper import HsdagPaper
 from policy.place.published.hsdag.hsdag_released import HsdagReleased
 from policy.place.published.hsdag.network import ParsingRounds
-from tests.toys import ToyEvaluator, branches_problem, chain_problem, silent, toy_graph, toy_problem
+from tests.toys import ToyEvaluator, branches_problem, chain_problem, ignore_progress, toy_graph, toy_problem
 
 ONCE = ParsingRounds(to_fixed_point=False, noisy_scores=False, score_layers=0, pool_layers=0, dropout=0.0)
 FIXED = ParsingRounds(to_fixed_point=True, noisy_scores=True, score_layers=2, pool_layers=1, dropout=0.2)
@@ -41,7 +41,7 @@ SHARED = dataclasses.replace(COURSE, shared_return=True)
 def prepared_by(problem: Problem, recipe: Recipe) -> Problem:
     """Return the problem with the features and the embedder of a recipe, its nodes as they are."""
     features = node_features(problem.graph, problem.grouping, problem.costs, blocks=recipe.blocks).values
-    embedder, grouper = build("embed", *recipe.embed), build("group", *recipe.group)
+    embedder, grouper = build_implementation("embed", *recipe.embed), build_implementation("group", *recipe.group)
     return dataclasses.replace(problem, policy=PolicyInputs(features, embedder, grouper))
 
 
@@ -51,7 +51,7 @@ def agent(design: Design, problem: Problem, seed: int = 0) -> ParsingAgent:
 
 
 def search_on(problem: Problem, evaluator: ToyEvaluator, evaluations: int = 100) -> Search:
-    return Search(problem, evaluator, Budget(evaluations), silent)
+    return Search(problem, evaluator, Budget(evaluations), ignore_progress)
 
 
 class Scripted(nn.Module):
@@ -186,8 +186,8 @@ def test_a_refused_placement_is_not_sent_to_the_evaluator(refuse: bool, asked: i
     problem = toy_problem(toy_graph(3, [(0, 1), (1, 2)]), np.array([[1e-3, 1.0]] * 3))
     alone = Grouping.identity(3)
     subject = Subject(None, problem.graph, alone, problem.topology, problem.costs, 0)
-    simulator = build("measure", "listsched").bind(subject)
-    search = Search(problem, simulator, Budget(100), silent)
+    simulator = build_implementation("measure", "listsched").bind(subject)
+    search = Search(problem, simulator, Budget(100), ignore_progress)
     before = simulator.evaluations
     learn(search, Scripted(placements(problem, 0, 0, 0)), dataclasses.replace(SHARED, refuse_uniform=refuse))
     assert simulator.evaluations - before == asked
@@ -231,7 +231,9 @@ def test_the_gradient_reaches_every_parameter(name: str):
 def test_the_released_network_has_the_size_of_the_original_and_one_normalisation_more():
     # With its 17 features the original has 138,514 parameters before the placer, and 2,562 in it.
     problem, embed = chain_problem(), HsdagReleased().recipe.embed
-    policy = PolicyInputs(np.zeros((12, 17), np.float32), build("embed", *embed), build("group", "identity"))
+    policy = PolicyInputs(
+        np.zeros((12, 17), np.float32), build_implementation("embed", *embed), build_implementation("group", "identity")
+    )
     found = ParsingAgent(problem, policy, dataclasses.replace(RELEASED, hidden=128), seed=0)
     placer = sum(p.numel() for p in found.placer.parameters())
     assert placer == 2562
@@ -320,7 +322,7 @@ def test_recipes_are_those_of_the_paper_and_of_its_code():
     [("", set()), ("shape", {"dims"}), ("id", {"index_encoding"}), ("structure", {"degree_values", "fractal"})],
 )
 def test_an_ablation_leaves_out_its_features_and_nothing_else(without: str, left_out: set[str]):
-    whole, part = HsdagPaper().recipe, build("place", "hsdag_paper", {"without": without}).recipe
+    whole, part = HsdagPaper().recipe, build_implementation("place", "hsdag_paper", {"without": without}).recipe
     assert set(whole.blocks) - set(part.blocks) == left_out
     assert part.blocks == tuple(block for block in whole.blocks if block not in left_out)
     assert dataclasses.replace(part, blocks=whole.blocks) == whole
@@ -341,7 +343,9 @@ def test_parameters_that_make_no_sense_are_refused():
 def test_without_features_nothing_is_learned(name: str):
     problem = dataclasses.replace(chain_problem(), policy=None)
     with pytest.raises(UsageError, match=name):
-        build("place", name).place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
+        build_implementation("place", name).place(
+            problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=ignore_progress
+        )
 
 
 SWITCHES = ("refuse_uniform", "to_fixed_point", "noisy_scores", "shared_return")
@@ -357,7 +361,7 @@ def test_each_fault_of_the_released_code_is_on_unless_switched_off(off: str, mon
     monkeypatch.setattr("policy.place.published.hsdag.hsdag_released.learn", look)
     problem = prepared_by(chain_problem(), HsdagReleased().recipe)
     placer = HsdagReleased(**({off: False} if off else {}))
-    placer.place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
+    placer.place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=ignore_progress)
     assert {name for name in SWITCHES if not seen[name]} == {off} - {""}
     assert (seen["episodes"], seen["steps"], seen["learning_rate"], seen["gamma"]) == (25, 20, 1e-3, 0.95)
     assert seen["epochs"] == 1
@@ -369,7 +373,7 @@ def test_the_paper_parses_once_and_credits_each_step_alone(monkeypatch: pytest.M
         "policy.place.published.hsdag.hsdag_paper.learn", lambda s, a, course: seen.append((course, a.design))
     )
     problem = prepared_by(chain_problem(), HsdagPaper().recipe)
-    HsdagPaper().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=silent)
+    HsdagPaper().place(problem, ToyEvaluator.of(problem), Budget(9), seed=0, progress=ignore_progress)
     ((course, design),) = seen
     assert (course.episodes, course.steps, course.epochs, course.learning_rate) == (100, 20, 4, 1e-4)
     assert not course.shared_return
@@ -386,5 +390,5 @@ def test_an_evaluator_that_refuses_everything_teaches_nothing_and_breaks_nothing
             return [MeasurementFailed("refused", "no") for _ in placements]
 
     evaluator = Refusing.of(problem)
-    answer = HsdagPaper(hidden=16, episodes=2).place(problem, evaluator, Budget(30), seed=0, progress=silent)
+    answer = HsdagPaper(hidden=16, episodes=2).place(problem, evaluator, Budget(30), seed=0, progress=ignore_progress)
     assert math.isinf(answer.value_s)

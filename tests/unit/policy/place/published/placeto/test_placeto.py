@@ -20,7 +20,7 @@ from pipeline.core.learning import Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Evaluator
-from pipeline.shared.torch_tools import seeded
+from pipeline.shared.torch_tools import torch_seeded
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base import training
 from policy.place.base.groups import Groups
@@ -36,7 +36,7 @@ from tests.toys import (
     ToyEvaluator,
     branches_problem,
     chain_problem,
-    silent,
+    ignore_progress,
     toy_graph,
     toy_problem,
     toy_topology,
@@ -59,8 +59,8 @@ def graph_of(problem: Problem, network: Any = "placeto", *, sweep: bool = False)
 
 
 def trainer_of(problem: Problem, placer: Placeto = SMALL, evaluator: Evaluator | None = None) -> PlacetoTrainer:
-    search = Search(problem, evaluator or ToyEvaluator.of(problem), Budget(10_000), silent)
-    with seeded(0):
+    search = Search(problem, evaluator or ToyEvaluator.of(problem), Budget(10_000), ignore_progress)
+    with torch_seeded(0):
         return placer.trainer([search], seed=0)
 
 
@@ -68,7 +68,7 @@ def place(
     problem: Problem, placer: Placeto = SMALL, *, evaluations: int = 60, rules: str = "", seed: int = 3
 ) -> Answer:
     evaluator = simulator_of(problem, rules) if rules else ToyEvaluator.of(problem)
-    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=silent)
+    return placer.place(problem, evaluator, Budget(evaluations), seed=seed, progress=ignore_progress)
 
 
 # The network
@@ -190,7 +190,7 @@ def problems(draw: st.DrawFn) -> Problem:
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 99))
 def test_the_network_computes_what_its_formula_says_and_batches_change_nothing(problem: Problem, seed: int):
-    with seeded(seed):
+    with torch_seeded(seed):
         net = PlacetoNetwork("placeto", devices=2, rounds=3, memory=False)
         for bias in (*net.own.biases, *net.f.biases, *net.g.biases, *net.pool_g.biases):
             torch.nn.init.normal_(bias)
@@ -225,7 +225,7 @@ def test_a_sweep_and_as_many_rounds_as_the_graph_is_deep_agree_in_value_and_grad
     problem = branches_problem()
     slopes, scores = [], []
     for rounds in (0, 11):
-        with seeded(1):
+        with torch_seeded(1):
             net = PlacetoNetwork("placeto", devices=2, rounds=rounds, memory=False)
             x = torch.randn(12, 2, 1, net.features + 1)
         x[..., -1] = 1.0
@@ -240,7 +240,7 @@ def test_a_sweep_and_as_many_rounds_as_the_graph_is_deep_agree_in_value_and_grad
 
 def test_slopes_are_those_of_small_differences():
     problem = diamond_problem()
-    with seeded(2):
+    with torch_seeded(2):
         net = PlacetoNetwork("placeto", devices=2, rounds=2, memory=False)
         x = torch.randn(4, 1, 1, net.features + 1)
     x[..., -1] = 1.0
@@ -447,8 +447,8 @@ def test_the_baseline_is_the_mean_return_of_each_step_over_the_last_updates():
 @pytest.mark.parametrize("clip", [0.0, 0.2])
 def test_graphs_taught_together_are_taught_the_sum_of_what_each_teaches(clip: float):
     problems = [chain_problem(), branches_problem(), diamond_problem()]
-    searches = [Search(p, ToyEvaluator.of(p), Budget(10_000), silent) for p in problems]
-    with seeded(0):
+    searches = [Search(p, ToyEvaluator.of(p), Budget(10_000), ignore_progress) for p in problems]
+    with torch_seeded(0):
         trainer = SMALL.trainer(searches, seed=0)
     lessons = []
     for i in range(3):
@@ -537,7 +537,7 @@ def test_a_policy_goes_on_on_another_graph_and_begins_with_a_greedy_episode():
     for seed in (1, 2):
         evaluator = ToyEvaluator.of(other)
         placer = dataclasses.replace(SMALL, control="frozen", initial="first")
-        placer.place(other, evaluator, Budget(15), seed=seed, progress=silent)
+        placer.place(other, evaluator, Budget(15), seed=seed, progress=ignore_progress)
         asked.append([p.key() for p in evaluator.asked])
     trainer = trainer_of(other, dataclasses.replace(SMALL, initial="first"))
     adopt(trainer, learned)
@@ -600,7 +600,7 @@ def test_groups_that_form_a_cycle_are_placed():
 
 def test_a_search_without_costs_and_one_that_is_told_no_starts_learn():
     evaluator = ToyEvaluator.of(chain_problem())
-    answer = SMALL.place(chain_problem(costs_known=False), evaluator, Budget(60), seed=0, progress=silent)
+    answer = SMALL.place(chain_problem(costs_known=False), evaluator, Budget(60), seed=0, progress=ignore_progress)
     assert np.isfinite(answer.value_s)
     assert np.isfinite(place(wide_problem(), rules="sequential").value_s)
 
@@ -624,7 +624,7 @@ def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any]):
 
 def test_problems_of_several_numbers_of_devices_are_not_learned_together():
     problems = [diamond_problem(2), diamond_problem(3)]
-    searches = [Search(p, ToyEvaluator.of(p), Budget(9), silent) for p in problems]
+    searches = [Search(p, ToyEvaluator.of(p), Budget(9), ignore_progress) for p in problems]
     with pytest.raises(UsageError, match="equally many devices"):
         SMALL.trainer(searches, seed=0)
 

@@ -1,0 +1,71 @@
+"""The JSON schemas of files: they name every key that the documents explain."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from pipeline.core.errors import UnknownNameError
+from pipeline.offline.records import SearchDocument
+from pipeline.offline.scenario import Scenario
+from pipeline.offline.search import Effort, search
+from pipeline.result.schemas import TYPES, schema_of
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def keys_of(page: str, heading: str) -> set[str]:
+    """Return the keys that the table below a line names."""
+    text = (DOCS / page).read_text(encoding="utf-8").split(heading)[1].split("|---|---|")[1].split("\n\n")[0]
+    return {key for row in text.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1:2][0] if row else "")}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_schema_is_an_object_of_the_current_draft(name: str) -> None:
+    schema = schema_of(name)
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert schema["type"] == "object"
+
+
+def properties(name: str, *path: str) -> set[str]:
+    schema = schema_of(name)
+    at: Any = schema
+    for part in path:
+        at = schema["$defs"][part]
+    return set(at["properties"])
+
+
+def test_the_schema_of_results_has_the_keys_of_the_documentation() -> None:
+    assert properties("result") == keys_of("result.md", "## result.json")
+    assert properties("result", "CandidateRecord") == keys_of("result.md", "A candidate:")
+    assert properties("result", "Accuracy") == keys_of("result.md", "Its accuracy, which")
+    assert properties("result", "AccuracyLimits") == {"output", "indices", "rows", "flips"}
+    assert properties("result", "SearchRecord") == keys_of("result.md", "A search, all")
+
+
+def test_the_schema_of_calibrations_has_the_keys_of_the_documentation() -> None:
+    assert properties("calibration") == keys_of("calibration.md", "## `calibration.json`")
+
+
+def test_a_kind_of_file_that_has_no_schema_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'result'"):
+        schema_of("results")
+
+
+@pytest.mark.parametrize(("name", "column"), [("search", 3), ("simulate", 4), ("bound", 5)])
+def test_the_schemas_of_answers_have_the_keys_of_the_documentation(name: str, column: int) -> None:
+    table = (DOCS / "search.md").read_text(encoding="utf-8").split("| key | meaning | search |")[1].split("\n\n")[0]
+    rows = [row.split("|") for row in table.splitlines()[2:]]
+    assert len(rows) > 10
+    told = {key for row in rows if row[column].strip() == "x" for key in re.findall(r"`(\w+)`", row[1])}
+    assert properties(name) == told
+
+
+def test_an_answer_and_a_manifest_keep_to_their_schemas() -> None:
+    answer = search(Scenario("zoo:chainmm", "equal:2"), Effort("heft", evaluations=20))
+    assert TypeAdapter(SearchDocument).validate_python(answer, strict=True) == answer
+    assert properties("manifest") == {"schema", "model", "settings", "machine", "stages"}

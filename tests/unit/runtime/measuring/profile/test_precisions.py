@@ -1,0 +1,156 @@
+"""Low precisions: tried on the model before anything is placed in them, left out where it does not tolerate them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.core.deadline import NEVER, Deadline
+from pipeline.core.errors import UsageError
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.settings import MeasureSettings
+from pipeline.settings.config import Settings
+from pipeline.stages.host import HostMachine, ModelFile
+from pipeline.stages.plan import plan_tasks
+from runtime.machines import devices
+from runtime.machines.devices import default_devices, make_spec, with_precision
+from runtime.measuring.contest.baselines import list_baselines
+from runtime.measuring.outputs.inputs import TIMED
+from runtime.measuring.outputs.outputs import Reference
+from runtime.measuring.process.child import ChildError
+from runtime.measuring.profile import precisions
+from runtime.measuring.profile.precisions import (
+    check_fits,
+    low_precisions,
+    precision_notes,
+    raise_precisions,
+    trials_to_json,
+    try_precisions,
+    without_untolerated,
+)
+from tests.unit.runtime.machines.test_devices import CPU, PLUGINS
+
+OUT = [
+    {
+        "plugin": "CPU",
+        "precision": "bf16",
+        "why_not": "outputs differ by 11.5 % from the reference",
+        "setting": "measure.low_tolerance",
+    }
+]
+BORNE = [{"plugin": "CPU", "precision": "bf16", "why_not": ""}]
+
+
+@pytest.fixture
+def halves(monkeypatch: pytest.MonkeyPatch) -> tuple[devices.DeviceSpec, ...]:
+    """Return the halves of a CPU, the first in f32 as if somebody had asked for that."""
+    monkeypatch.setattr(devices, "cpu_count", lambda: 4)
+    a, b = default_devices({"CPU": CPU})
+    return with_precision(a, "f32", CPU), b
+
+
+def test_what_devices_and_their_baselines_compute_in_is_in_question(halves: Any) -> None:
+    assert low_precisions(halves, {"CPU": CPU}) == [("CPU", "bf16")]
+    gpu = make_spec("GPU.0", "GPU.0", {}, PLUGINS)
+    assert low_precisions([gpu], PLUGINS) == [("GPU.0", "bf16")]
+    assert low_precisions(halves[:1], {"CPU": replace(CPU, precisions=("f32",))}) == []
+
+
+def test_a_default_device_computes_in_f32_where_the_model_does_not_bear_its_precision(halves: Any) -> None:
+    a, b = raise_precisions(halves, ["B"], OUT, {"CPU": CPU})
+    assert a == halves[0]
+    assert b.properties == {**halves[1].properties, "INFERENCE_PRECISION_HINT": "f32"}
+    assert b.fingerprint not in (halves[1].fingerprint, "")
+    assert raise_precisions(halves, ["B"], BORNE, {"CPU": CPU}) == halves
+
+
+def test_a_device_that_was_asked_for_stays_as_it_is(halves: Any) -> None:
+    assert raise_precisions(halves, [], OUT, {"CPU": CPU}) == halves
+
+
+def test_no_baseline_computes_in_a_precision_that_is_left_out(halves: Any) -> None:
+    plugins = {"CPU": replace(CPU, default_precision="bf16")}
+    found = list_baselines(raise_precisions(halves, ["B"], OUT, plugins), without_untolerated(plugins, OUT), "latency")
+    assert {d.properties["INFERENCE_PRECISION_HINT"] for v in found for d in v.devices} == {"f32"}
+    everything = list_baselines(halves, without_untolerated(plugins, BORNE), "latency")
+    assert everything[0].devices[0].properties == {}  # the plug-in's own precision
+
+
+def test_the_notes_say_what_is_left_out_and_what_computes_in_f32_instead(halves: Any) -> None:
+    asked = [d.to_json() for d in halves]
+    used = [d.to_json() for d in raise_precisions(halves, ["B"], OUT, {"CPU": CPU})]
+    assert precision_notes(OUT, asked, used) == [
+        "bf16 is left out on CPU: outputs differ by 11.5 % from the reference. measure.low_tolerance may allow more.",
+        "B computes in f32 instead.",
+    ]
+    assert precision_notes(OUT, asked, asked) == precision_notes(OUT, asked, used)[:1]
+    assert precision_notes(BORNE, asked, asked) == []
+
+
+class Told:
+    """Stands for a measuring child that has compiled a variant."""
+
+    def __init__(self, output: float) -> None:
+        self.output = output
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End nothing."""
+
+
+def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"bf16": 1.05, "f16": 1.25}
+
+    def start(variant: Any, *_: Any, **__: Any) -> tuple[Told, dict[str, Any]]:
+        precision = variant.devices[0].properties["INFERENCE_PRECISION_HINT"]
+        if precision not in outputs:
+            raise ChildError(MeasurementFailed("refused", "no such precision"))
+        return Told(outputs[precision]), {}
+
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.ones(1)}}))
+    monkeypatch.setattr(precisions, "start_child", start)
+    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
+    pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
+    bf16, f16, u4 = trials_to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0)[0])
+    assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)
+    assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
+    assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")
+    assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
+
+
+def stages(machine: HostMachine, **settings: Any) -> dict[str, Any]:
+    chosen = Settings().updated({key.replace("__", "."): v for key, v in settings.items()}, "the test")
+    return {task.stage: task for task in plan_tasks(ModelFile(Path("m.xml"), "0" * 64), chosen, machine)}
+
+
+def test_precisions_are_tried_before_profiling_only_where_some_are_in_question(halves: Any) -> None:
+    listed = tuple(d.to_json() for d in halves)
+    default = stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),), ("B",)))
+    assert set(default["profile"].inputs) == {"read", "precisions"}
+    assert "precisions" in default["measure"].inputs
+    asked = stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),)))
+    assert set(asked["profile"].inputs) == {"read"}
+    assert "precisions" in asked["measure"].inputs
+    assert "precisions" not in stages(HostMachine(listed, {}, "here"))
+    assert "precisions" not in stages(HostMachine(listed, {}, "here", (("CPU", "bf16"),)), measure__use="sequential")
+
+
+def test_a_budget_too_small_for_so_slow_a_model_is_told_with_what_would_do() -> None:
+    def still() -> float:
+        return 0.0
+
+    check_fits(1.0, Deadline.after(30.0, still))
+    check_fits(100.0, NEVER)
+    with pytest.raises(UsageError, match="An inference takes about 1 s, and 10 s of the budget are left") as raised:
+        check_fits(1.0, Deadline.after(10.0, still))
+    assert raised.value.remedy == "Add at least 110 s to --budget."
+    check_fits(1.0, Deadline.after(60.0, still), load_s=5.0)
+    with pytest.raises(UsageError, match=r"An inference takes about 0.1 s, loading the model 5 s, and 30 s") as raised:
+        check_fits(0.1, Deadline.after(30.0, still), load_s=5.0)
+    assert raised.value.remedy == "Add at least 82 s to --budget."
