@@ -22,7 +22,7 @@ from benchmarks.dominance_runs import PORTFOLIO, Lanes, Row, run_cell
 from benchmarks.dominance_table import compared, figures, table
 from pipeline.core.errors import PlacewrightError
 from pipeline.system.json_lines import append_line, load_lines
-from pipeline.system.private import write_whole
+from pipeline.system.private_files import write_whole
 
 CELLS, SECONDS = 120, "1,5,20"
 JOURNAL, TABLE = "cells.jsonl", "table.txt"

@@ -26,8 +26,8 @@ from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Progress
 from pipeline.core.stages import Answer, Placer
 from pipeline.offline.scenario import LoadedScenario
+from pipeline.placing.compile_kernels import compile_kernels_of_each
 from pipeline.placing.recipes import for_placer, lift_answer
-from pipeline.placing.rehearsal import compile_kernels_of_each
 from pipeline.settings import registry
 from pipeline.settings.declared import read_declaration
 from pipeline.system.process import take_next

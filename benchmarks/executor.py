@@ -26,7 +26,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
-from pipeline.placing.finals import distinct_finalists
+from pipeline.placing.shortlist import distinct_finalists
 from pipeline.settings.config import Settings
 from pipeline.shared.payload import load_graph, load_profile, read_json
 from pipeline.store.store import Store
@@ -35,7 +35,7 @@ from runtime.executor.segments import segment_graph
 from runtime.executor.splitting import how_to_run, placed_in_memory
 from runtime.machines.devices import discover_plugins, make_spec, parse_devices
 from runtime.measuring.contest.dataflow import executor_variant
-from runtime.measuring.contest.pairs import PairBench
+from runtime.measuring.contest.pair_bench import PairBench
 from runtime.measuring.contest.variant import Variant, hetero_variant
 from runtime.measuring.process.affinity import affinities_of
 

@@ -29,9 +29,9 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.claims import TWIN
 from runtime.measuring.contest.contest import Contest, run_contest
-from runtime.measuring.contest.pairs import PairBench, Part, Start
+from runtime.measuring.contest.pair_bench import PairBench, Part, Start
+from runtime.measuring.contest.statistics import TWIN
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.process.answers import CheckedLoad
 

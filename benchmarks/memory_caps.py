@@ -15,7 +15,7 @@ from pipeline.bench.league.arena import with_memory_share
 from pipeline.core.errors import DeviceError
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
-from pipeline.placing.rehearsal import compile_kernels
+from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.settings import registry
 
 FAMILIES = ("nas-cnn", "nas-nmt", "nas-rnn")

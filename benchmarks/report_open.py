@@ -15,8 +15,8 @@ from benchmarks.common import Figure, figure, say
 from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph
 from pipeline.report.page import graph_context, write_page
-from pipeline.report.placed import PlacedGraph
-from pipeline.report.plain import PlainPage
+from pipeline.report.placed_graph import PlacedGraph
+from pipeline.report.plain_page import PlainPage
 from runtime.zoo import workloads
 
 GRAPH = "gnmt8"

@@ -26,9 +26,9 @@ import numpy as np
 import openvino as ov
 
 from benchmarks.common import Figure, figure, say
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.model_forms import FORMS, ModelForm
@@ -37,7 +37,7 @@ from pipeline.shared.payload import read_json
 from pipeline.system.process import cpu_count
 from runtime.machines.devices import discover_plugins
 from runtime.measuring.contest.baselines import list_baselines
-from runtime.measuring.contest.pairs import REST_AFTER_REALTIME
+from runtime.measuring.contest.pair_bench import REST_AFTER_REALTIME
 from runtime.measuring.contest.space import Space
 from runtime.measuring.contest.variant import Variant, outputs_of, start_child
 from runtime.measuring.outputs.inputs import inputs_of

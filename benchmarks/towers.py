@@ -15,7 +15,7 @@ from benchmarks.suites.exact import METHODS, ExactMethod
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Placer, Simulator, Subject
-from pipeline.placing.rehearsal import compile_kernels
+from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.settings import registry
 from pipeline.testing.problems import towers_problem
 

@@ -28,7 +28,7 @@ from pipeline.store.store import Store
 from pipeline.system.process import cpu_count
 from runtime import zoo
 from runtime.measuring.contest.contest import Contest, run_contest
-from runtime.measuring.contest.pairs import PairBench
+from runtime.measuring.contest.pair_bench import PairBench
 from runtime.measuring.contest.variant import Variant
 from tests.exported_models import EXPORTED
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from embed.identities import hashed_types, neighbour_places
-from embed.published import Block, degree_values, dims, sines
+from embed.operation_identities import hashed_types, neighbour_places
+from embed.published_features import Block, degree_values, dims, sines
 from embed.structure import fractal_dimension, heaviest_path, mean_rank
 from embed.vocabulary import OP_TYPES
 from pipeline.core.arrays import Float32, Float64, Int32, frozen
@@ -117,7 +117,7 @@ def node_features(
         degree_values   in=<d>, out=<d>  one-hot degrees, a column for every value that occurs
         dims        dim:<i>              dimensions of the head's output as they are, zero-padded; 0 where dynamic
         index_encoding  index_sin:, index_cos:  the sine encoding of the place in a topological order, from 1
-        type_hash   hash:<i>             share of members whose type's name has a hash (embed.identities)
+        type_hash   hash:<i>             share of members whose type's name has a hash (embed.operation_identities)
         index_neighbours    place, before:<i>, after:<i>    place in a topological order, and its neighbours' places
 
     graph: the raw, acyclic graph. costs: seconds of its operations, or None; then `times` and `spread` are left out,
@@ -131,7 +131,7 @@ def node_features(
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024: `types`, `degree_values`, `dims`, `fractal` and `index_encoding`; `index` is the position feature of the code
-    published with it; `type_hash` and `index_neighbours` follow Zhou et al., GDP, 2019, see `embed.identities`.
+    published with it; `type_hash` and `index_neighbours` follow Zhou et al., GDP, 2019.
     Deliberate differences: a fixed vocabulary instead of the types of the models at hand; of our own, `degrees`,
     `shapes` and `position` (degrees above 7 share a column, five log dimensions, operations of one level share the
     mean of their ranks) keep their columns for every graph, and so do all cost columns.

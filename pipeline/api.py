@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
-from pipeline.progress.watch import replay_searches, with_event_files
+from pipeline.progress.watchers import replay_searches, with_event_files
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.result.result import Result, write_result
@@ -19,7 +19,7 @@ from pipeline.settings.config import Settings, from_environment
 from pipeline.stages.execution import Forecast, execute_tasks, forecast_tasks
 from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
 from pipeline.stages.plan import plan_tasks
-from pipeline.stages.remeasure import forget_measured, without_measured
+from pipeline.stages.without_measured import forget_measured, without_measured
 from pipeline.store.store import Store, default_store, leaving_nothing
 from pipeline.store.task import Outcome, Progress
 
@@ -117,7 +117,7 @@ def advance_run(
 ) -> Advance:
     """Bring a run up to a stage; what is in the store already is not done again.
 
-    tensorboard: a folder for event files of the searches; see `pipeline.progress.watch`.
+    tensorboard: a folder for event files of the searches; see `pipeline.progress.watchers`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy.

@@ -13,7 +13,7 @@ from coarsen.reading.model.read import save_model
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.estimates import RatioEstimate
 from pipeline.placing.comparison import latency_of
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.records import (
     CandidateRecord,
     ModelRecord,

@@ -17,7 +17,7 @@ from pipeline.core.estimates import RatioEstimate
 from pipeline.core.graph import Graph
 from pipeline.core.tensors import INFERRED
 from pipeline.placing.comparison import latency_of, percentiles_of
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.records import (
     CandidateRecord,
     DeviceRecord,

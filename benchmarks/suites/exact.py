@@ -19,12 +19,12 @@ from pipeline.core.figures import bytes_text, gap_text
 from pipeline.fleet.engine import Command, Engine
 from pipeline.offline.scenario import Scenario, read_object
 from pipeline.offline.search import Effort, search
-from pipeline.progress.trace import check_writable
+from pipeline.progress.perfetto import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
 from pipeline.settings.declared import placers_called, read_declaration
 from pipeline.store.store import file_digest, json_digest, write_json
 from pipeline.store.task import Progress
-from pipeline.system.private import write_whole
+from pipeline.system.private_files import write_whole
 
 SCHEMA = "placewright.bench-exact/1"
 READS = frozenset({"seconds", "inputs"})

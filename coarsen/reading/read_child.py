@@ -67,7 +67,7 @@ def answer_command(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]
 
 
 def _first_departure(asked: dict[str, Any]) -> str:
-    from coarsen.reading.reference.departing import first_departure
+    from coarsen.reading.reference.first_departure import first_departure
 
     folder, source = Path(asked["folder"]), Path(asked["source"])
     return first_departure(folder, source, asked["kind"], asked["output"], asked["seconds"])
@@ -87,10 +87,10 @@ def _do_nothing() -> None:
 def _read_model(command: dict[str, Any]) -> Afterwards:
     """Read the model and write what was asked for; return what is to be done once that is said."""
     from coarsen.reading.model import read
-    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.model.constant_growth import ReadLimits
+    from coarsen.reading.model.reading_options import Way, expose_result
     from coarsen.reading.model.size_arrays import save_size_arrays
-    from coarsen.reading.model.tries import Tries
-    from coarsen.reading.model.ways import Way, expose_result
+    from coarsen.reading.model.trial_log import Tries
     from coarsen.reading.reference.reference import CheckInputs, write_outputs
     from coarsen.reading.rewriting.forms import write_forms
     from coarsen.reading.rewriting.quantisers import spell_out_quantisation
@@ -138,7 +138,7 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
 
 def _say_what_runs() -> None:
     """Write to standard error what is about to run, for whoever reads the last words of this process."""
-    from coarsen.reading.model import trial
+    from coarsen.reading.model import size_trial as trial
 
     trial.logger.setLevel(logging.INFO)
     trial.logger.addHandler(logging.StreamHandler())

@@ -20,9 +20,9 @@ from pipeline.core.errors import error_from_document
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import ANY, Command, Engine, silent
 from pipeline.fleet.pool import PoolEngine
-from pipeline.placing.rehearsal import compile_kernels
+from pipeline.placing.compile_kernels import compile_kernels
+from pipeline.progress.compile_notice import tell_of_compiling
 from pipeline.progress.interruption import run_interruptible
-from pipeline.progress.notice import tell_of_compiling
 from pipeline.store.checkpoint import read_policy
 from pipeline.store.store import write_json
 from pipeline.store.task import Progress

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from pipeline.core.errors import UsageError
-from pipeline.progress.notice import Notice
+from pipeline.progress.compile_notice import Notice
 from pipeline.store.task import Outcome, Progress
 
 LINE_EVERY_S = 30.0

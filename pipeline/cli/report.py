@@ -42,7 +42,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     if measure:
         if len(runs) != 1:
             raise UsageError("Only one run can be measured.", "Name one run directory.")
-        from pipeline.report.measured import measure_timeline
+        from pipeline.report.measured_timeline import measure_timeline
 
         measure_timeline(runs[0])
     written = _write_page(runs, out, quiet=options["quiet"])
@@ -66,7 +66,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
 def _write_page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> list[Path]:
     """Write the page and return its path in a list."""
     if len(runs) == 2:
-        from pipeline.report.side_by_side import write_side_by_side
+        from pipeline.report.two_runs_page import write_side_by_side
 
         path = out or Path(f"{runs[0].name}-and-{runs[1].name}.html")
         write_side_by_side(runs[0], runs[1], path)

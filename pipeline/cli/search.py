@@ -125,7 +125,7 @@ def search(**options: Any) -> None:
     """
     from pipeline.offline import search as offline
     from pipeline.progress.curve import Curve
-    from pipeline.progress.watch import open_watcher
+    from pipeline.progress.watchers import open_watcher
     from pipeline.settings.config import parse_budget, parse_share
 
     _check_page(options["report"])
@@ -236,7 +236,7 @@ def _check_page(path: Path | None) -> None:
     Raises:
         UsageError: it cannot.
     """
-    from pipeline.progress.trace import check_writable
+    from pipeline.progress.perfetto import check_writable
 
     if path is not None:
         check_writable(path)

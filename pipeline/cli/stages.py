@@ -167,7 +167,7 @@ def _advance_and_print(
             console.print_notice(console.outcome_line(outcome))
     if advance.result is not None:
         if choices.as_json:
-            from pipeline.result.words import disturbed_text
+            from pipeline.result.result_text import disturbed_text
 
             console.print_json(advance.result.document)
             warning = disturbed_text(advance.result.record)
@@ -225,7 +225,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
     elif stage == "group":
         console.print_result(f"The nodes form {summary['groups']} groups.")
     else:
-        from pipeline.result.words import search_text
+        from pipeline.result.result_text import search_text
 
         console.print_table(
             "", ["placement", "ms", "", "operations on", "found by"], list(map(_candidate_cells, summary["candidates"]))
@@ -236,7 +236,7 @@ def _show_summary(stage: str, summary: Mapping[str, Any]) -> None:
 
 def _candidate_cells(candidate: Mapping[str, Any]) -> list[str]:
     """Return the cells of a placement that a placer found."""
-    from pipeline.result.words import failure_text
+    from pipeline.result.result_text import failure_text
 
     name = f"{candidate['placer']} {candidate['rank'] + 1}"
     counts = ", ".join(f"{device} {count}" for device, count in sorted(candidate["devices"].items()))
@@ -252,7 +252,7 @@ def show_result(result: Result) -> None:
     Whoever was in the screening alone is told without milliseconds.
     """
     from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text
-    from pipeline.result.words import (
+    from pipeline.result.result_text import (
         alone_text,
         failure_text,
         format_milliseconds,
@@ -265,7 +265,7 @@ def show_result(result: Result) -> None:
         sizes_text,
         winner_text,
     )
-    from runtime.measuring.contest.claims import TWIN
+    from runtime.measuring.contest.statistics import TWIN
 
     record = result.record
     rows = []

@@ -157,7 +157,7 @@ def _measure_placements(
     what the fit so far wants to know.
     """
     from runtime.calibration.calibrate import check_splits_run
-    from runtime.calibration.plausible import plausible_placements
+    from runtime.calibration.draw_placements import plausible_placements
 
     pool = plausible_placements(subject, POOL, seed=seed)
     singles, rest = pool[: subject.topology.p], pool[subject.topology.p :]
@@ -241,7 +241,7 @@ def _predict_placements(
 
     slowdown: float64 [p], what the times of operations hold that one device alone does not take.
     """
-    from runtime.calibration.critical import single_device_factor
+    from runtime.calibration.critical_path import single_device_factor
 
     predictions: dict[str, list[float | None]] = {}
     for name in SIMULATORS:

@@ -13,7 +13,7 @@ from pipeline.result.deployment import PLACEMENT
 from pipeline.result.records import PlacementRecord, from_json
 from pipeline.result.result import Result
 from pipeline.shared.payload import read_json
-from runtime.measuring.contest.claims import unpaired_ratio
+from runtime.measuring.contest.statistics import unpaired_ratio
 
 LEVEL = 0.95
 Verdict = Literal["slower", "faster", "same", "undecided"]

@@ -17,7 +17,7 @@ from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.deploy.two_runs import Arrays
-from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.shared.first_departure import FirstDeparture, first_departure_before
 from runtime.measuring.outputs.outputs import OutputDifference, Reference, output_differences
 from runtime.measuring.outputs.quality import compare_by_kind
 from runtime.measuring.process.child import ChildError

@@ -13,7 +13,7 @@ from pipeline.deploy.rendering import render_template
 from pipeline.deploy.served import server_pipeline
 from pipeline.result.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.store.store import write_json, write_text
-from pipeline.system.private import copy_whole, make_alike
+from pipeline.system.private_files import copy_whole, make_alike
 
 TOOL_MODEL, OUT_CONFIG, PROGRAM = "model.xml", "config.json", "run.py"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.result.deployment import EVERYTHING, PLACEMENT, SPLIT, Deployment, runs_in_segments
 from pipeline.store.store import write_json
-from pipeline.system.private import copy_whole, make_alike
+from pipeline.system.private_files import copy_whole, make_alike
 
 if TYPE_CHECKING:
     from runtime.executor.placed import SplitManifest

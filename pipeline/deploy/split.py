@@ -192,10 +192,10 @@ def _read_placed_model(
     Raises:
         OutputMismatchError: its outputs depart whichever way it is read.
     """
-    from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_in_process
+    from coarsen.reading.model.constant_growth import ReadLimits
+    from coarsen.reading.read_in_process import read_in_process
     from coarsen.reading.sizes.shapes import InputShapes
-    from pipeline.stages.faithful import read_faithfully, source_of
+    from pipeline.stages.repair_outputs import read_faithfully, source_of
 
     known, limits = look_at_model(model), ReadLimits()
 

@@ -24,7 +24,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 class RunOnDevices:
     """A model as devices run it, in a measuring process that lives as long as nothing goes wrong.
 
-    precisions, producers: see `runtime.measuring.process.exposed`, once `outputs` was asked for.
+    precisions, producers: see `runtime.measuring.process.exposed_outputs`, once `outputs` was asked for.
     """
 
     def __init__(self, name: str, model: Path, wanted: Wanted, folder: Path) -> None:
@@ -125,9 +125,9 @@ class RunOfSource:
     def _ask(
         self, kinds: Sequence[str], operations: Sequence[str], within_s: float
     ) -> dict[str, dict[str, dict[str, npt.NDArray[Any]]]]:
-        from coarsen.reading.model.growth import ReadLimits
+        from coarsen.reading.model.constant_growth import ReadLimits
         from coarsen.reading.model.results_order import ResultsOrder
-        from coarsen.reading.read_apart import source_results
+        from coarsen.reading.read_in_process import source_results
 
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             paths = _input_paths(Path(scratch), kinds)

@@ -106,8 +106,8 @@ def where_model(model: Path, device: str, shapes: InputShapes) -> WhereRecord:
         DeviceError: the machine does not have it, or it refuses operations.
         ChildError: the model could not be run.
     """
-    from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_in_process
+    from coarsen.reading.model.constant_growth import ReadLimits
+    from coarsen.reading.read_in_process import read_in_process
 
     known = look_at_model(model)
     wanted = wanted_of_onnxruntime(known.path) if device == "onnxruntime" else wanted_on(device)
@@ -147,8 +147,8 @@ def where_run(run: Path, model: Path | None = None) -> WhereRecord:
 
 def _where_onnx(deployment: Deployment) -> WhereRecord:
     """Return where the ONNX file of a run runs, with the options and the sizes that it was measured with."""
-    from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_in_process
+    from coarsen.reading.model.constant_growth import ReadLimits
+    from coarsen.reading.read_in_process import read_in_process
     from coarsen.reading.sizes.shapes import InputShapes
     from runtime.executor.onnx_session import ONNX_RUNTIME
 
@@ -277,7 +277,7 @@ def refused_instead(error: ChildError, child: Child, model: Path, wanted: Wanted
 
 
 def record_of(answer: Mapping[str, Any], wanted: Wanted, *, model: str) -> WhereRecord:
-    """Return the record of what `runtime.measuring.process.located` answers.
+    """Return the record of what `runtime.measuring.process.locate_operations` answers.
 
     HETERO does not say which device runs a sub-model. It is the one that most of the sub-model's operations go by, as
     long as that is among those the compiled model says it runs on.

@@ -34,7 +34,7 @@ from pipeline.deploy.where import LocatedRecord, Wanted, locate_in, wanted_by, w
 from pipeline.result.deployment import Deployment
 from pipeline.result.directory import RunDirectory
 from pipeline.shared.checks import CHECKS, FACTS, REFERENCE, ReferenceOrder, load_by_kind
-from pipeline.shared.departing import FirstDeparture
+from pipeline.shared.first_departure import FirstDeparture
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.stages.host import look_at_model
 from runtime.measuring.outputs.outputs import OutputDifference, Reference, format_percent
@@ -297,8 +297,8 @@ def _check_source(source: Path, run: Path, sha256: str) -> None:
 
 def _read_with_inputs(path: Path, sha256: str, folder: Path, shapes: InputShapes, *, with_source: bool) -> None:
     """Read a model the usual way, whatever its outputs are then; leave inputs of all kinds beside it."""
-    from coarsen.reading.model.growth import ReadLimits
-    from coarsen.reading.read_apart import read_in_process
+    from coarsen.reading.model.constant_growth import ReadLimits
+    from coarsen.reading.read_in_process import read_in_process
 
     order = ReferenceOrder(source=with_source, seconds=BUDGET_S / 3, limit_s=BUDGET_S, inferences=1)
     read_in_process(path, folder, source=sha256, limits=ReadLimits(), shapes=shapes, reference=order)

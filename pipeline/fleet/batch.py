@@ -23,7 +23,7 @@ from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
 from pipeline.fleet.jobs import EVERY, Job, file_stems
 from pipeline.fleet.ledger import Chain, JobProgress, Ledger, Say
-from pipeline.progress.notice import tell_of_compiling
+from pipeline.progress.compile_notice import tell_of_compiling
 from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.result.directory import RunDirectory, previous_parts
@@ -31,7 +31,7 @@ from pipeline.result.result import Result
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile, look_at_model
 from pipeline.stages.plan import plan_tasks, with_seed
-from pipeline.stages.remeasure import forget_measured, measured_tasks
+from pipeline.stages.without_measured import forget_measured, measured_tasks
 from pipeline.store.store import Store, json_digest, write_json, write_text
 from pipeline.store.task import FILES, Task
 

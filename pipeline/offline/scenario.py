@@ -27,7 +27,7 @@ from pipeline.settings.config import Settings
 
 if TYPE_CHECKING:
     from coarsen.reading.graph.graph_file import GraphFile
-    from coarsen.reading.model.growth import ReadLimits
+    from coarsen.reading.model.constant_growth import ReadLimits
     from coarsen.reading.rewriting.rewrites import Rewrites
     from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.core.workload import Workload
@@ -96,7 +96,7 @@ class Scenario:
         Raises:
             UsageError: a value is wrong.
         """
-        from coarsen.reading.model.growth import ReadLimits
+        from coarsen.reading.model.constant_growth import ReadLimits
         from coarsen.reading.rewriting.rewrites import Rewrites
         from coarsen.reading.sizes.shapes import InputShapes
 

@@ -31,11 +31,11 @@ from pipeline.offline.records import (
 )
 from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
 from pipeline.offline.stages import replicated_records, stage_records
+from pipeline.placing.compile_kernels import compile_kernels, telling_of_compiling
 from pipeline.placing.recipes import for_placer, lift_answer
-from pipeline.placing.rehearsal import compile_kernels, telling_of_compiling
 from pipeline.progress.interruption import run_interruptible
-from pipeline.progress.trace import check_writable, write_trace
-from pipeline.progress.watch import Watcher, ignore_progress, with_progress_line
+from pipeline.progress.perfetto import check_writable, write_trace
+from pipeline.progress.watchers import Watcher, ignore_progress, with_progress_line
 from pipeline.settings import registry
 from pipeline.settings.declared import placers_called, read_declaration
 from pipeline.store.checkpoint import read_policy, with_checkpointer
@@ -84,7 +84,7 @@ def search(
 
     trace: where to write the placement's timeline; official: where to write it as the tools of Tarnawski et al. do.
     progress: told a line for people, now and then. watch: told the same
-    in numbers; see `pipeline.progress.watch.open_watcher`.
+    in numbers; see `pipeline.progress.watchers.open_watcher`.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.

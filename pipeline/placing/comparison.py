@@ -19,10 +19,10 @@ from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
-from pipeline.placing.finals import FinalistRow, candidate_name
-from pipeline.placing.in_segments import segment_variants
-from pipeline.placing.rows import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
-from pipeline.placing.seconds import own_seconds, size_log_gains, size_seconds, slow_starts
+from pipeline.placing.records import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
+from pipeline.placing.segment_variants import segment_variants
+from pipeline.placing.shortlist import FinalistRow, candidate_name
+from pipeline.placing.start_seconds import own_seconds, size_log_gains, size_seconds, slow_starts
 from pipeline.shared import payload
 from pipeline.shared.measured_sizes import MeasuredSize, load_sizes
 from pipeline.shared.model_forms import ModelForm
@@ -30,9 +30,9 @@ from pipeline.shared.payload import EvaluationDocument
 from pipeline.store.store import file_digest
 
 if TYPE_CHECKING:
+    from runtime.measuring.contest.contenders import Contender
     from runtime.measuring.contest.contest import Contest, Explore
-    from runtime.measuring.contest.entrants import Contender
-    from runtime.measuring.contest.pairs import PairBench
+    from runtime.measuring.contest.pair_bench import PairBench
     from runtime.measuring.contest.variant import Variant
 
 ENOUGH_STARTS = 3  # for an interval
@@ -84,8 +84,8 @@ def on_devices(
         ChildError: the reference cannot be run on the CPU.
     """
     from runtime.measuring.contest.contest import run_contest
-    from runtime.measuring.contest.pairs import PairBench
-    from runtime.measuring.contest.starts import Written
+    from runtime.measuring.contest.pair_bench import PairBench
+    from runtime.measuring.contest.start_log import Written
     from runtime.measuring.contest.variant import known_reference
     from runtime.measuring.process.load import beside_load, load_threads
 
@@ -318,7 +318,7 @@ def _measured_row(variant: VariantRow, said: EvaluationDocument, standing: Compa
 
 def latency_of(samples_s: Sequence[float]) -> LatencyEstimate:
     """Return the geometric mean of what the starts gave, with its interval if there are enough of them."""
-    from runtime.measuring.contest.claims import mean_interval
+    from runtime.measuring.contest.statistics import mean_interval
 
     mean, low, high = mean_interval(np.log(np.maximum(samples_s, 1e-12)).tolist(), 0.95)
     enough = len(samples_s) >= ENOUGH_STARTS
@@ -343,7 +343,7 @@ def intervals_of(latencies_s: Sequence[float]) -> dict[str, tuple[float, float]]
 
     They hold for latencies that do not depend on one another.
     """
-    from runtime.measuring.contest.claims import quantile_interval
+    from runtime.measuring.contest.statistics import quantile_interval
 
     intervals = {s: quantile_interval(latencies_s, float(s) / 100, 0.95) for s in percentiles_of(latencies_s)}
     return {share: ends for share, ends in intervals.items() if ends is not None}
@@ -379,7 +379,7 @@ def contest_record(
 
 def _ratios_over(contest: Contest, reference: str) -> dict[str, RatioEstimate]:
     """Return how many times as fast as a reference every variant of the final is, with an interval."""
-    from runtime.measuring.contest.claims import ratio_of
+    from runtime.measuring.contest.statistics import ratio_of
 
     if not reference or contest.judgement is None:
         return {}

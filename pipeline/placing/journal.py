@@ -10,7 +10,7 @@ from typing import ClassVar
 from pipeline.core.measurement import Evaluation, MeasurementFailed, await_retry, is_transient
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
-from pipeline.placing.rows import MeasuredRow
+from pipeline.placing.records import MeasuredRow
 from pipeline.shared import payload
 from pipeline.system.json_lines import append_line, load_lines
 

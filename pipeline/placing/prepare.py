@@ -76,7 +76,7 @@ def _compile_in_processes(shares: tuple[str, ...], say: Say) -> None:
 
 def _compile_share(share: str) -> None:
     """Rehearse one share, and print how many functions have been compiled whenever one more is."""
-    from pipeline.placing.rehearsal import SIMULATORS, compile_kernels_of_each
+    from pipeline.placing.compile_kernels import SIMULATORS, compile_kernels_of_each
     from pipeline.placing.setup import learns_policy
     from pipeline.settings import registry
     from pipeline.shared.compiled import announce_compiling

@@ -15,7 +15,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.progress.interruption import run_interruptible
-from pipeline.progress.watch import Watcher, ignore_progress, progress_text
+from pipeline.progress.watchers import Watcher, ignore_progress, progress_text
 from pipeline.store.checkpoint import with_checkpointer
 
 Say = Callable[[str], None]

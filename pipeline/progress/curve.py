@@ -116,7 +116,7 @@ def check_curve_path(path: Path) -> None:
     Raises:
         UsageError: it cannot, or its name says no known format.
     """
-    from pipeline.progress.trace import check_writable
+    from pipeline.progress.perfetto import check_writable
 
     if path.suffix.lower() not in (*FIGURES, LINES):
         raise UsageError(f"{path} names no known format of a curve.", "End it in .svg, .png or .jsonl.")

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.report.charts import draw_forest
 from pipeline.report.comparison import interval_row
 from pipeline.report.page import write_page
-from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
+from pipeline.report.plain_page import PlainPage, Section, TableCell, number_cell
 from pipeline.report.run_page import REPORT
 from pipeline.report.text import count_text, seconds_text
 from pipeline.result.result import Result

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.core.errors import StoreError
 from pipeline.core.simulation import Timeline
 from pipeline.progress.curve import COLOURS
-from pipeline.report.placed import REASONS, PlacedGraph
+from pipeline.report.placed_graph import REASONS, PlacedGraph
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import run_timelines
 from pipeline.report.timeline import timelines_trace
@@ -95,7 +95,7 @@ def write_run_trace(run: RunRecords, path: Path) -> None:
         StoreError: there is no timeline.
         UsageError: the file cannot be written.
     """
-    from pipeline.progress.trace import write_events
+    from pipeline.progress.perfetto import write_events
 
     timelines = run_timelines(run)
     known = {name: t for name, t in timelines.items() if isinstance(t, Timeline)}

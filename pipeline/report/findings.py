@@ -16,8 +16,8 @@ from pipeline.report.text import change_text, count_text, interval_text, number_
 from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord
-from pipeline.result.words import disturbed_text, failure_text, format_speedup, is_first_sight, is_untried
-from runtime.measuring.contest.claims import TWIN
+from pipeline.result.result_text import disturbed_text, failure_text, format_speedup, is_first_sight, is_untried
+from runtime.measuring.contest.statistics import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
 

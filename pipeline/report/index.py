@@ -12,7 +12,7 @@ from pipeline.core.errors import PlacewrightError, StoreError, UsageError
 from pipeline.report.batch_page import BATCH_PAGE
 from pipeline.report.comparison import RECORD, read_comparisons
 from pipeline.report.page import write_page
-from pipeline.report.plain import PlainPage, Section, TableCell, number_cell
+from pipeline.report.plain_page import PlainPage, Section, TableCell, number_cell
 from pipeline.report.text import count_text, seconds_text
 from pipeline.result.directory import MANIFEST, RESULT, RunDirectory
 from pipeline.result.result import Result

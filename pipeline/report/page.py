@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.core.figures import bytes_text, share_text
-from pipeline.report.placed import PlacedGraph
+from pipeline.report.placed_graph import PlacedGraph
 from pipeline.report.text import count_text, make_visible, shorten
 from pipeline.store.store import write_text
 

@@ -17,7 +17,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.simulation import Timeline
 from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
-from pipeline.report.placed import PlacedGraph
+from pipeline.report.placed_graph import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
 from pipeline.result.deployment import PLACEMENT, runs_in_segments
 from pipeline.result.directory import ManifestRecord, RunDirectory

@@ -12,14 +12,21 @@ from pipeline.core.figures import share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, render_page, write_page
-from pipeline.report.plain import TableCell, number_cell
+from pipeline.report.plain_page import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result
-from pipeline.result.words import alone_text, pipelines_text, reader_warnings, search_text, sizes_text, winner_text
-from runtime.measuring.contest.claims import TWIN
+from pipeline.result.result_text import (
+    alone_text,
+    pipelines_text,
+    reader_warnings,
+    search_text,
+    sizes_text,
+    winner_text,
+)
+from runtime.measuring.contest.statistics import TWIN
 
 REPORT = "report.html"
 DRAWN = 8  # candidates whose latencies are drawn

@@ -14,8 +14,8 @@ from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.report import charts
 from pipeline.report.page import graph_context, write_page
-from pipeline.report.placed import PlacedGraph
-from pipeline.report.plain import PlainPage, Section
+from pipeline.report.placed_graph import PlacedGraph
+from pipeline.report.plain_page import PlainPage, Section
 from pipeline.report.text import count_text, seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 

@@ -15,7 +15,7 @@ from pipeline.core.errors import StoreError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import Timeline
-from pipeline.progress.trace import trace_of
+from pipeline.progress.perfetto import trace_of
 from pipeline.report import svg
 from pipeline.report.text import count_text, seconds_text, shorten
 from pipeline.shared.payload import read_json

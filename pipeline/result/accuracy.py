@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipeline.core.accuracy import Accuracy
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.records import CandidateRecord
-from pipeline.result.words import format_speedup
+from pipeline.result.result_text import format_speedup
 from pipeline.shared.model_inputs import NOISE
 
 

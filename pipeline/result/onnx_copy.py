@@ -6,7 +6,7 @@ from pathlib import Path
 
 from coarsen.reading.model.files import model_files
 from pipeline.core.errors import StoreError
-from pipeline.system.private import copy_whole, make_alike, write_whole
+from pipeline.system.private_files import copy_whole, make_alike, write_whole
 
 OUT_MODEL = "model.onnx"
 

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
-from pipeline.placing.rows import ContestRecord, SearchRecord
+from pipeline.placing.records import ContestRecord, SearchRecord
 from pipeline.shared.payload import FailureDocument
 
 Kind = TypeVar("Kind")

@@ -18,9 +18,9 @@ from pipeline.core.errors import StoreError
 from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
-from pipeline.placing.finals import check_something_ran
-from pipeline.placing.rows import Compared, ContestRecord, MeasuredRow
-from pipeline.progress.watch import CURVE, write_training
+from pipeline.placing.records import Compared, ContestRecord, MeasuredRow
+from pipeline.placing.shortlist import check_something_ran
+from pipeline.progress.watchers import CURVE, write_training
 from pipeline.result.accuracy import accuracy_inputs
 from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
 from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
@@ -37,8 +37,8 @@ from pipeline.result.records import (
     from_json,
     to_json,
 )
+from pipeline.result.result_text import describe_candidate, time_shares
 from pipeline.result.verdict import Limits, decide_contest, decide_predicted
-from pipeline.result.words import describe_candidate, time_shares
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
@@ -48,7 +48,7 @@ from pipeline.shared.model_inputs import GIVEN, SEQUENCE
 from pipeline.stages.host import HostMachine, ModelFile, installed_version
 from pipeline.store.store import Entry, file_digest, write_json
 from pipeline.store.task import Outcome
-from pipeline.system.private import copy_whole
+from pipeline.system.private_files import copy_whole
 
 if TYPE_CHECKING:
     import openvino as ov

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.figures import bytes_text
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.accuracy import both_answers
 from pipeline.result.records import CandidateRecord
-from pipeline.result.words import is_untried
-from runtime.measuring.contest.claims import mean_interval
+from pipeline.result.result_text import is_untried
+from runtime.measuring.contest.statistics import mean_interval
 
 NONE = RatioEstimate(1.0, 1.0, 1.0)
 MANY = 5  # starts in all of which a split must be faster than one device to go before it

@@ -30,7 +30,7 @@ def plan_group(run: RunPlan) -> PlannedStage:
 
 def group(work: StepContext) -> None:
     """Write grouping.npz, grouper.safetensors and recipe.json: the most likely grouping of the coarse nodes."""
-    from policy.group.once import group_once
+    from policy.group.group_stage import group_once
 
     coarse = contract(read_graph(work), read_grouping(work))
     name, values = params_of(GroupParams, work).use

@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
-from pipeline.placing.finals import check_something_ran, distinct_finalists
 from pipeline.placing.journal import disturbed_rows
+from pipeline.placing.shortlist import check_something_ran, distinct_finalists
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import read_declaration

@@ -17,16 +17,16 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Subject
-from pipeline.placing.finals import FinalistRow, shortlist_candidates
-from pipeline.placing.in_segments import fewer_segments
+from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.recipes import for_placer
-from pipeline.placing.rehearsal import compile_kernels
-from pipeline.placing.rows import RoundRecord, SearchRecord
+from pipeline.placing.records import RoundRecord, SearchRecord
 from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
+from pipeline.placing.segment_variants import fewer_segments
 from pipeline.placing.setup import coarse_problem, problem_of
+from pipeline.placing.shortlist import FinalistRow, shortlist_candidates
 from pipeline.progress.interruption import run_interruptible
-from pipeline.progress.watch import CURVE, TENSORBOARD, Watcher, open_watcher
+from pipeline.progress.watchers import CURVE, TENSORBOARD, Watcher, open_watcher
 from pipeline.settings import registry
 from pipeline.settings.declared import read_declaration
 from pipeline.shared import payload
@@ -48,7 +48,7 @@ from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
 
 if TYPE_CHECKING:
-    from pipeline.placing.hybrid import Proposal, Round, Rounds
+    from pipeline.placing.calibrated_rounds import Proposal, Round, Rounds
 
 OF_LEFT = OF_WHOLE = (
     0.35  # of what is left of the budget; of the whole where the stage runs apart from a run's deadline
@@ -202,7 +202,7 @@ def rounds_within(params: PlaceParams, seconds: float, left_s: float) -> Rounds:
 
     Nothing is measured where not even a first measurement leaves as much time for the comparison as it takes.
     """
-    from pipeline.placing.hybrid import Rounds
+    from pipeline.placing.calibrated_rounds import Rounds
 
     latest_s = MOST_PLACING * left_s
     measurements = params.measurements if latest_s >= FIRST_MEASUREMENT_S else 0
@@ -214,7 +214,7 @@ def _place_in_rounds(work: StepContext, params: PlaceParams, subject: Subject, w
 
     Ranks count over the placers: the placement that is measured to be the best comes first.
     """
-    from pipeline.placing.hybrid import alternate_with_measuring, every_best_first
+    from pipeline.placing.calibrated_rounds import alternate_with_measuring, every_best_first
 
     if params.devices is None:
         raise ValueError("a hybrid search measures, and nothing is named that does")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.shared.checks import ReferenceOrder
@@ -61,7 +61,7 @@ def read(work: StepContext) -> None:
 
     Beside it stand checks.npz and reference.npz: what its outputs are compared with, by kind of inputs.
     """
-    from pipeline.stages.faithful import read_faithfully, source_of
+    from pipeline.stages.repair_outputs import read_faithfully, source_of
 
     params, context = params_of(ReadParams, work), work.task.context
     limits = ReadLimits(**context["limits"])

@@ -26,7 +26,7 @@ from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.params import canonical
 from pipeline.core.problem import Problem
 from pipeline.store.store import canonical_json, json_digest
-from pipeline.system.private import make_alike, write_whole
+from pipeline.system.private_files import make_alike, write_whole
 
 log = logging.getLogger(__name__)
 

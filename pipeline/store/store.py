@@ -31,7 +31,7 @@ import filelock
 import platformdirs
 
 from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
-from pipeline.system.private import OWN, close_to_changes, write_whole
+from pipeline.system.private_files import OWN, close_to_changes, write_whole
 
 SCHEMA = 1
 ENTRY = "entry.json"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.system.private import open_alike
+from pipeline.system.private_files import open_alike
 
 
 def load_lines(path: Path) -> Iterator[Mapping[str, Any]]:

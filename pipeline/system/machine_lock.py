@@ -23,7 +23,7 @@ import platformdirs
 import psutil
 
 from pipeline.core.errors import StoreError
-from pipeline.system.private import make_alike, write_whole
+from pipeline.system.private_files import make_alike, write_whole
 
 log = logging.getLogger(__name__)
 

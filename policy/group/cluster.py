@@ -16,7 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, components
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
-from policy.group.certain import certain_sample
+from policy.group.fixed_sample import certain_sample
 
 
 class ClusterModel(nn.Module):

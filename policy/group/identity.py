@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample
-from policy.group.certain import certain_sample
+from policy.group.fixed_sample import certain_sample
 
 
 class IdentityModel(nn.Module):

@@ -13,7 +13,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import GroupSample
 from pipeline.core.params import param
 from pipeline.shared.partition import check_parts, even_parts, node_costs
-from policy.group.certain import certain_sample
+from policy.group.fixed_sample import certain_sample
 
 
 class MetisModel(nn.Module):

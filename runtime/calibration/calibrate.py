@@ -14,7 +14,7 @@ from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
-from runtime.calibration.critical import critical_rows
+from runtime.calibration.critical_path import critical_rows
 from runtime.calibration.ridge import Fit, Prior, fit_ridge
 from runtime.calibration.terms import Term, Terms
 from runtime.simulators.shared.simulated import known_costs

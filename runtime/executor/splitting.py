@@ -18,7 +18,7 @@ from pipeline.core.errors import StoreError, UnknownNameError
 from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.shared.payload import whole_ir
-from pipeline.system.private import copy_whole, make_alike, write_whole
+from pipeline.system.private_files import copy_whole, make_alike, write_whole
 from pipeline.system.process import cpu_count
 from runtime.executor.building import SegmentedModel, cut_model
 from runtime.executor.placed.compiling import SegmentCompiler

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from coarsen.reading import read_apart, read_child
+from coarsen.reading import read_child
+from coarsen.reading import read_in_process as read_apart
 from coarsen.reading.model.read import save_model
 from pipeline.cli.main import run_command_line
 from pipeline.store.store import Store

@@ -14,7 +14,7 @@ import pytest
 from openvino import opset13 as op
 
 import runtime.measuring.profile.profile
-from coarsen.reading import read_apart
+from coarsen.reading import read_in_process as read_apart
 from coarsen.reading.model.read import save_model
 from pipeline import api
 from pipeline.cli.main import run_command_line

@@ -21,7 +21,7 @@ from coarsen.reading.model.read import save_model
 from pipeline import tune
 from pipeline.cli.main import COMMANDS, run_command_line
 from pipeline.core.deadline import Deadline
-from pipeline.placing.rows import SearchRecord
+from pipeline.placing.records import SearchRecord
 from pipeline.result.records import from_json
 from pipeline.result.result import Result, write_placed
 from pipeline.settings import registry

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from coarsen.reading.rewriting.directions import split_directions
+from coarsen.reading.rewriting.split_directions import split_directions
 
 BATCH, STEPS, BEFORE, HIDDEN = 2, 5, 3, 4
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -12,14 +12,14 @@ import pytest
 from benchmarks.false_claims import KINDS, NAMES, Machine, contest_on
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
-from pipeline.placing.rows import ContestRecord, MeasuredRow
-from pipeline.placing.seconds import control_seconds, slow_starts
+from pipeline.placing.records import ContestRecord, MeasuredRow
+from pipeline.placing.start_seconds import control_seconds, slow_starts
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result import candidate_records
+from pipeline.result.result_text import format_milliseconds, format_speedup, is_first_sight
 from pipeline.result.verdict import Limits, decide_contest
-from pipeline.result.words import format_milliseconds, format_speedup, is_first_sight
 from runtime.measuring.contest.contest import Contest
-from runtime.measuring.contest.pairs import Start
+from runtime.measuring.contest.pair_bench import Start
 from tests.models import two_towers
 from tests.two_cpus import subject_of, write
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from coarsen.reading.rewriting.groups import split_groups
+from coarsen.reading.rewriting.split_groups import split_groups
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 SIDE = 6

@@ -15,14 +15,14 @@ from pipeline.core.estimates import RatioEstimate
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import ENOUGH_STARTS, Conditions, on_devices
-from pipeline.placing.finals import FinalistRow
 from pipeline.placing.journal import disturbed_rows
-from pipeline.placing.rows import Compared, MeasuredRow
+from pipeline.placing.records import Compared, MeasuredRow
+from pipeline.placing.shortlist import FinalistRow
 from pipeline.result.records import to_json
 from pipeline.result.result import candidate_records
 from pipeline.store.store import json_digest, write_json
 from pipeline.store.task import Progress
-from runtime.measuring.contest.claims import ratio_of
+from runtime.measuring.contest.statistics import ratio_of
 
 SCHEMA = "placewright.bench-final/2"
 FINAL_S = 90.0  # seconds of a final, unless measure.seconds says otherwise

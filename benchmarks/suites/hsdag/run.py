@@ -31,10 +31,10 @@ from pipeline.bench.suites import BenchRequest, TextTable
 from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
 from pipeline.core.figures import gap_text
 from pipeline.fleet.engine import Engine, silent
-from pipeline.placing.rehearsal import CALLING
+from pipeline.placing.compile_kernels import CALLING
 from pipeline.progress.curve import plot_curve
 from pipeline.progress.interruption import run_interruptible
-from pipeline.progress.trace import check_writable
+from pipeline.progress.perfetto import check_writable
 from pipeline.report.comparison import write_comparisons
 from pipeline.result.result import read_versions
 from pipeline.settings.config import Settings, parse_assignment

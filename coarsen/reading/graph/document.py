@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
-from coarsen.reading.graph.parts import MOST, REMEDY, Parts, graph_from
+from coarsen.reading.graph.graph_parts import MOST, REMEDY, Parts, graph_from
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.errors import ModelError, list_some
 from pipeline.core.tensors import inferred

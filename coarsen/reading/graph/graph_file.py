@@ -13,9 +13,9 @@ from typing import Any
 from coarsen.fold import Fold
 from coarsen.reading.graph.document import read_document
 from coarsen.reading.graph.msr import is_msr, read_msr
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError

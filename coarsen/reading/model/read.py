@@ -18,13 +18,13 @@ import numpy as np
 import openvino as ov
 from openvino.passes import ConstantFolding, Manager
 
-from coarsen.reading.model.choosing import Suitable, first_that_runs
+from coarsen.reading.model.choose_sizes import Suitable, first_that_runs
 from coarsen.reading.model.colocation import Operations, colocation_constraints
+from coarsen.reading.model.constant_growth import ReadLimits, check_growth, constant_growth
 from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
-from coarsen.reading.model.growth import ReadLimits, check_growth, constant_growth
-from coarsen.reading.model.trial import why_refused
-from coarsen.reading.model.tries import Tries
+from coarsen.reading.model.size_trial import why_refused
+from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.sizes.dimensions import dimension_names
 from coarsen.reading.sizes.given_inputs import check_inputs, load_inputs, shape_texts
 from coarsen.reading.sizes.shapes import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.model.trial import refusal_of
-from coarsen.reading.model.tries import Tries
+from coarsen.reading.model.size_trial import refusal_of
+from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.sizes.size_ranges import OTHER_SIZES, parse_range, size_points
 from pipeline.core.errors import UsageError
 from pipeline.shared.checks import CHECKS, save_by_kind

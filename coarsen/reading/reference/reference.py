@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from coarsen.reading.model.trial import DEVICE, PROPERTIES
-from coarsen.reading.reference.float_twin import float_twin
+from coarsen.reading.model.size_trial import DEVICE, PROPERTIES
+from coarsen.reading.reference.float_model import float_twin
 from pipeline.core.errors import MissingPackageError, ModelError
 from pipeline.shared.checks import (
     CHECKS,

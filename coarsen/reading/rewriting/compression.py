@@ -13,7 +13,7 @@ import openvino as ov
 from openvino import opset13 as opset
 
 from coarsen.reading.rewriting.integer_products import QuantisedWeights, constant_value, unpack_weights
-from coarsen.reading.rewriting.portions import set_name
+from coarsen.reading.rewriting.slices import set_name
 from pipeline.core.arrays import Float32
 
 LEAST_WEIGHTS = 1 << 12  # of a matrix; smaller ones stay in the caches as they are

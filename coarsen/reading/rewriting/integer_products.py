@@ -23,7 +23,7 @@ import openvino as ov
 from openvino import opset13 as opset
 
 from coarsen.reading.model.read import models_within
-from coarsen.reading.rewriting.portions import set_name
+from coarsen.reading.rewriting.slices import set_name
 from pipeline.core.arrays import Float32, Int32
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 from openvino import opset13 as opset
 
 from coarsen.reading.rewriting.integer_products import constant_value
-from coarsen.reading.rewriting.portions import set_name
+from coarsen.reading.rewriting.slices import set_name
 
 LIMITS = 4  # inputs of a FakeQuantize behind the first: what bounds its input, and its output
 

@@ -17,7 +17,7 @@ from openvino import opset13 as opset
 from openvino.passes import ConstantFolding, Manager
 
 from coarsen.reading.rewriting.integer_products import QuantisedWeights, constant_value, unpack_weights
-from coarsen.reading.rewriting.portions import set_name
+from coarsen.reading.rewriting.slices import set_name
 from pipeline.core.arrays import Float32
 
 LSTM = "LSTMSequence"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coarsen.reading.rewriting.directions import split_directions
-from coarsen.reading.rewriting.groups import split_groups
 from coarsen.reading.rewriting.rewrites import Rewrites, Rewritten
+from coarsen.reading.rewriting.split_directions import split_directions
+from coarsen.reading.rewriting.split_groups import split_groups
 
 
 def rewrite_model(model: Any, asked: Rewrites) -> list[Rewritten]:

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coarsen.reading.sizes.dimensions import AxisRole, Names, roles_of
-from coarsen.reading.sizes.lines import reads_line, tiles_exactly
 from coarsen.reading.sizes.stated_sizes import (
     TABLE_SIDES,
     meets_table,
@@ -34,6 +33,7 @@ from coarsen.reading.sizes.stated_sizes import (
     stated_sides,
     table_rows,
 )
+from coarsen.reading.sizes.text_lines import reads_line, tiles_exactly
 from pipeline.shared.model_inputs import CHANNELS, image_axes, input_name, is_image
 from pipeline.shared.sizes import bounded_size, concrete_shape
 

@@ -22,7 +22,7 @@ from pipeline.bench.league.standings import is_disturbed
 from pipeline.bench.running import CellTask, run_beside, run_here
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.fleet.engine import ANY, Engine
-from pipeline.progress.trace import check_writable
+from pipeline.progress.perfetto import check_writable
 from pipeline.stages.host import HostMachine, look_at_machine
 from pipeline.store.task import Progress
 

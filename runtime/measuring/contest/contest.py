@@ -27,9 +27,7 @@ import numpy as np
 
 from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.alike import variant_likeness
-from runtime.measuring.contest.claims import TWIN, Judgement, Rules
-from runtime.measuring.contest.entrants import (
+from runtime.measuring.contest.contenders import (
     LEAST_PAIRS,
     NEAR,
     REUSED,
@@ -41,8 +39,10 @@ from runtime.measuring.contest.entrants import (
     run_start,
 )
 from runtime.measuring.contest.final import FEW, LEAST_START_S, SHORT_START_S, Chosen, Final
-from runtime.measuring.contest.pairs import SCREEN_PAIRS, Bench
+from runtime.measuring.contest.pair_bench import SCREEN_PAIRS, Bench
+from runtime.measuring.contest.statistics import TWIN, Judgement, Rules
 from runtime.measuring.contest.variant import Variant, VariantKind
+from runtime.measuring.contest.variant_likeness import variant_likeness
 from runtime.measuring.process.child import ChildError
 
 SCREENING = 0.4  # of the time, at most

@@ -11,8 +11,7 @@ import numpy as np
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.claims import TWIN, Judgement, Rules, Spread, judge_starts
-from runtime.measuring.contest.entrants import (
+from runtime.measuring.contest.contenders import (
     LEAST_PAIRS,
     NEAR,
     QUIETEST,
@@ -22,7 +21,8 @@ from runtime.measuring.contest.entrants import (
     noise_of,
     run_start,
 )
-from runtime.measuring.contest.pairs import Bench
+from runtime.measuring.contest.pair_bench import Bench
+from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, Spread, judge_starts
 
 GRACE_S = 2.0  # seconds that a start of the final may take for the least number of starts to be completed, though late
 LEAST_START_S = 0.5  # seconds of turns in it

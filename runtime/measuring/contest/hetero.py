@@ -20,7 +20,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
 from runtime.measuring.contest.baselines import reference_variant
-from runtime.measuring.contest.pairs import SCREEN_PAIRS, PairBench, Start
+from runtime.measuring.contest.pair_bench import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.contest.variant import (
     Variant,
     executed_names,

@@ -70,7 +70,7 @@ class Child:
     def __init__(self, *, timeout_s: float, memory_bytes: int = 0) -> None:
         self.timeout_s = timeout_s
         self._oom_kills = _oom_kills()
-        self.piped = Piped("runtime.measuring.process.launch", {MEMORY_LIMIT: str(memory_bytes)})
+        self.piped = Piped("runtime.measuring.process.child_main", {MEMORY_LIMIT: str(memory_bytes)})
         self.rests = self._stopped = False
 
     @property

@@ -1,7 +1,7 @@
 """Where ONNX Runtime runs an ONNX file: to which provider it gave each node, and what its profile says they take.
 
 locate {onnx, target, model, seed, dynamic_size, seconds, minimum} -> see
-`runtime.measuring.process.located.locate_operations`
+`runtime.measuring.process.locate_operations.locate_operations`
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ anything.
     support  {model, device}                  -> {refused: operation names}
     fusion   {model, device}                  -> {groups: [operation names]}
     link     {a, b, count}                    -> see `runtime.measuring.process.links`
-    company  {model, devices, seed, dynamic_size, seconds} -> see `runtime.measuring.process.company`
-    locate   {variant, seconds, minimum}      -> see `runtime.measuring.process.located`
-    results  {variant, checks, operations, paths} -> see `runtime.measuring.process.exposed`
+    company  {model, devices, seed, dynamic_size, seconds} -> see `runtime.measuring.process.slowdown`
+    locate   {variant, seconds, minimum}      -> see `runtime.measuring.process.locate_operations`
+    results  {variant, checks, operations, paths} -> see `runtime.measuring.process.exposed_outputs`
     segments {folder, checks, paths}          -> see `runtime.measuring.process.segment_outputs`
 """
 
@@ -50,7 +50,10 @@ from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import die_with_parent, limit_address_space
 from runtime.machines.devices import core_for
 from runtime.measuring.outputs.inputs import TIMED, check_inputs_of, inputs_of, sequence_length
-from runtime.measuring.process import batching, company, exposed, kernels, links, located, segment_outputs
+from runtime.measuring.process import batching, kernels, links, segment_outputs
+from runtime.measuring.process import exposed_outputs as exposed
+from runtime.measuring.process import locate_operations as located
+from runtime.measuring.process import slowdown as company
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.process.disturbance import scheduled_ns, waited_between

@@ -18,8 +18,8 @@ from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import Variant, outputs_by_kind, start_child
 from runtime.measuring.outputs.outputs import OutputsByKind, Reference
 from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed
-from runtime.measuring.process.again import ask_with_retry
 from runtime.measuring.process.child import ChildError
+from runtime.measuring.process.retry import ask_with_retry
 
 FULL = "f32"
 LEAST_INFERENCES = 30  # that profiling, placing and a first sight of a few settings take

@@ -23,9 +23,9 @@ from runtime.measuring.contest.variant import Variant, input_kinds, outputs_by_k
 from runtime.measuring.outputs.outputs import Reference, nan_shares
 from runtime.measuring.outputs.quality import accept_outputs
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
-from runtime.measuring.process.again import ask_with_retry
 from runtime.measuring.process.child import Child, ChildError
 from runtime.measuring.process.links import fit_link
+from runtime.measuring.process.retry import ask_with_retry
 from runtime.measuring.profile.left_out import (
     COMPILE,
     RUN,

@@ -20,7 +20,7 @@ from pipeline.bench.summary import geometric_mean, markdown
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
-from runtime.measuring.contest.claims import ratio_of
+from runtime.measuring.contest.statistics import ratio_of
 from tests.two_cpus import branchy, write
 from tests.unit.benchmarks.test_bench import case_of
 

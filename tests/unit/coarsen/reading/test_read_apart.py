@@ -12,10 +12,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading import read_apart
-from coarsen.reading.model import growth
+from coarsen.reading import read_in_process as read_apart
+from coarsen.reading.model import constant_growth as growth
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import RUNNING, model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import read_model, save_model, to_graph
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError

@@ -16,7 +16,7 @@ from pipeline.cli import console
 from pipeline.cli.main import run_command_line
 from pipeline.core.errors import UsageError
 from pipeline.fleet.batch import Batch
-from pipeline.progress.notice import COMPILING, Notice, tell_of_compiling
+from pipeline.progress.compile_notice import COMPILING, Notice, tell_of_compiling
 
 
 class Terminal(io.StringIO):
@@ -91,7 +91,7 @@ def test_a_command_in_a_pipe_says_in_one_line_that_it_compiles_kernels(
 def test_processes_beside_this_one_are_told_to_compile_only_where_nothing_was_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.progress.notice.own_cache", lambda name: tmp_path / name)
+    monkeypatch.setattr("pipeline.progress.compile_notice.own_cache", lambda name: tmp_path / name)
     told: list[str] = []
     tell_of_compiling(told.append)
     assert told == [COMPILING]

@@ -23,7 +23,7 @@ from pipeline.core.problem import Progress
 from pipeline.core.stages import Answer, Candidate
 from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search, simulate
-from pipeline.progress.watch import progress_text
+from pipeline.progress.watchers import progress_text
 from pipeline.report import charts, svg
 from tests import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.deploy.compare import ComparisonRecord, compare, refuse_slower
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.schemas import schema_of
 from pipeline.settings.config import parse_share
 from tests.deployments import deployed, measured, write

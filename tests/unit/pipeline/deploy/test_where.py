@@ -22,7 +22,7 @@ from pipeline.deploy.where import (
     where_run,
 )
 from pipeline.result.deployment import Deployment
-from runtime.measuring.process.located import constant_operations, locate_operations, names_in, nodes_of
+from runtime.measuring.process.locate_operations import constant_operations, locate_operations, names_in, nodes_of
 from tests.deployments import deployed, halves, measured
 from tests.models import chain, quantised, through_file, two_towers, with_state
 from tests.two_cpus import branchy, two_cpus, write

@@ -15,11 +15,11 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import save_model, to_graph
 from coarsen.reading.model.results_order import ResultsOrder
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.reference import source_results
 from coarsen.reading.reference.reference import AS_READ
 from coarsen.reading.reference.source_results import write_source_results
@@ -49,7 +49,7 @@ from pipeline.deploy.where_outputs import (
     refuse_departure,
 )
 from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind
-from pipeline.shared.departing import FirstDeparture, first_departure_before
+from pipeline.shared.first_departure import FirstDeparture, first_departure_before
 from pipeline.shared.model_inputs import GIVEN_KIND
 from pipeline.shared.model_outputs import expose_ports
 from tests.deployments import deployed, halves

@@ -17,10 +17,11 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
 from pipeline.placing.comparison import Conditions, on_devices, order_variants
-from runtime.measuring.contest import contest, pairs
-from runtime.measuring.contest.claims import Judgement, Rules, ratio_of
-from runtime.measuring.contest.entrants import Contender
-from runtime.measuring.contest.pairs import Start
+from runtime.measuring.contest import contest
+from runtime.measuring.contest import pair_bench as pairs
+from runtime.measuring.contest.contenders import Contender
+from runtime.measuring.contest.pair_bench import Start
+from runtime.measuring.contest.statistics import Judgement, Rules, ratio_of
 from runtime.measuring.contest.variant import Variant, VariantKind
 from runtime.measuring.process.child import ChildError
 from tests.models import two_towers

@@ -20,7 +20,7 @@ from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
-from pipeline.placing.hybrid import (
+from pipeline.placing.calibrated_rounds import (
     CALIBRATION,
     Campaign,
     HybridOutcome,

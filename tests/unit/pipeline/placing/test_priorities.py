@@ -22,13 +22,13 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Candidate, Subject
 from pipeline.offline.scenario import Scenario, load, read_placement
 from pipeline.placing.comparison import Conditions, in_simulator, on_devices
-from pipeline.placing.finals import distinct_finalists
+from pipeline.placing.shortlist import distinct_finalists
 from pipeline.result.result import Result, write_placed
 from pipeline.stages.place import finalist_row
 from pipeline.store.store import Entry, file_digest
 from runtime.measuring.contest import contest
-from runtime.measuring.contest.claims import Rules
-from runtime.measuring.contest.entrants import Contender
+from runtime.measuring.contest.contenders import Contender
+from runtime.measuring.contest.statistics import Rules
 from runtime.simulators.dataflow.listsched import ListSched
 from tests.toys import toy_graph, toy_topology
 

@@ -15,7 +15,7 @@ import pytest
 from pipeline.core.errors import UsageError
 from pipeline.core.simulation import DataflowModel, SequentialModel
 from pipeline.core.stages import Answer
-from pipeline.placing.rehearsal import compile_kernels, compile_kernels_of_each
+from pipeline.placing.compile_kernels import compile_kernels, compile_kernels_of_each
 from pipeline.settings import registry
 from pipeline.shared.compiled import announce_compiling, compiled
 from pipeline.system.process import python_command
@@ -33,7 +33,7 @@ def loaded():
 """
 SEARCHES = """
 from pipeline.offline.search import Effort, search
-from pipeline.placing.rehearsal import compile_kernels
+from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.offline.scenario import Scenario
 from tests.slow import slow_but
 

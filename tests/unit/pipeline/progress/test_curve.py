@@ -19,7 +19,7 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.core.problem import Progress
 from pipeline.progress.curve import PLAIN_ROWS, Curve, Row, read_rows, write_curve
 from pipeline.progress.events import EventFiles
-from pipeline.progress.watch import (
+from pipeline.progress.watchers import (
     open_watcher,
     progress_text,
     replay_searches,

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.errors import UsageError
 from pipeline.core.simulation import Timeline
-from pipeline.progress.trace import assign_tracks, check_writable, trace_of, write_trace
+from pipeline.progress.perfetto import assign_tracks, check_writable, trace_of, write_trace
 
 TIMELINE = Timeline(
     names=("a", "b", "c"),

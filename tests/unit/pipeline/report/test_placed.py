@@ -15,7 +15,7 @@ from pipeline.cli.main import run_command_line
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.graph import Graph
 from pipeline.report.exports import node_data, node_times, operations_csv
-from pipeline.report.placed import ALONE, BEST, CONSTANT, PAYS, SHARED, STAYS, UNKNOWN, WHOLE, PlacedGraph
+from pipeline.report.placed_graph import ALONE, BEST, CONSTANT, PAYS, SHARED, STAYS, UNKNOWN, WHOLE, PlacedGraph
 from pipeline.testing.graphs import graph_of
 from tests.reports import DEVICES, HOSTILE, chain_graph, finished
 

@@ -17,14 +17,14 @@ from pipeline.core.simulation import Timeline
 from pipeline.report.comparison import FEW, DrawnComparison, interval_row
 from pipeline.report.index import write_index
 from pipeline.report.page import asset_text, render_page
-from pipeline.report.plain import PlainPage
+from pipeline.report.plain_page import PlainPage
 from pipeline.report.run import RunRecords
 from pipeline.report.run_page import page_of, write_report
-from pipeline.report.side_by_side import side_by_side
+from pipeline.report.two_runs_page import side_by_side
 from pipeline.result.result import Result
-from pipeline.result.words import reader_warnings
+from pipeline.result.result_text import reader_warnings
 from pipeline.settings.config import Settings, parse_assignment
-from runtime.measuring.contest.claims import TWIN
+from runtime.measuring.contest.statistics import TWIN
 from tests.reports import HOSTILE, Page, finished, write
 
 LIMIT = 1_000_000  # bytes of a page but for its data

@@ -18,7 +18,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate
 from pipeline.placing.comparison import latency_of, percentiles_of
-from pipeline.placing.finals import check_something_ran, distinct_finalists, shortlist_candidates
+from pipeline.placing.shortlist import check_something_ran, distinct_finalists, shortlist_candidates
 from pipeline.result.records import CandidateRecord, to_json
 from pipeline.result.result import Result, candidate_records, read_versions, write_samples
 from pipeline.result.verdict import decide_predicted

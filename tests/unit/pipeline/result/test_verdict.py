@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
-from pipeline.placing.rows import ContestRecord
+from pipeline.placing.records import ContestRecord
 from pipeline.result.accuracy import accuracy_cell, accuracy_inputs, accuracy_text, checks_text
 from pipeline.result.records import CandidateRecord, FailureRecord, SizeRecord
+from pipeline.result.result_text import sizes_text
 from pipeline.result.verdict import Limits, decide_contest, decide_predicted
-from pipeline.result.words import sizes_text
 from tests.reports import accuracy
 
 FREE = Limits()

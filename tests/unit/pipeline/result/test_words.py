@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.core.devices import CostTable
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
-from pipeline.placing.rows import ContestRecord, SlowStartsRecord
+from pipeline.placing.records import ContestRecord, SlowStartsRecord
 from pipeline.result.records import CandidateRecord, FailureRecord
-from pipeline.result.words import (
+from pipeline.result.result_text import (
     alike_text,
     describe_candidate,
     disturbed_text,

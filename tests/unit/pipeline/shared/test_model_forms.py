@@ -13,9 +13,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.forms import compressed_products
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec

@@ -18,15 +18,15 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.placing.journal import Journal, disturbed_rows
 from pipeline.shared import payload
 from pipeline.stages.execution import forecast_tasks
-from pipeline.stages.remeasure import forget_measured, measured_tasks, without_measured
+from pipeline.stages.without_measured import forget_measured, measured_tasks, without_measured
 from pipeline.store.store import Store
 from pipeline.store.task import Outcome, StepContext, Task, list_disturbances, look_up, run_task
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.variant import outputs_of, start_child
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.process import again
-from runtime.measuring.process.again import ask_with_retry
+from runtime.measuring.process import retry as again
 from runtime.measuring.process.child import ChildError
+from runtime.measuring.process.retry import ask_with_retry
 from runtime.measuring.profile import precisions
 from runtime.measuring.profile.precisions import try_precisions
 from tests.models import two_towers

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coarsen.reading.model.ways import Way
+from coarsen.reading.model.reading_options import Way
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError
@@ -32,7 +32,7 @@ from pipeline.shared.checks import (
 )
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.payload import save_graph
-from pipeline.stages.faithful import Departure, Source, find_departures, read_faithfully
+from pipeline.stages.repair_outputs import Departure, Source, find_departures, read_faithfully
 from runtime.measuring.outputs.quality import accept_outputs, reference_beside
 from tests.strategies import graph_of
 

@@ -14,7 +14,7 @@ import pytest
 from pipeline.core.errors import DamagedEntryError, ModelError, StoreError
 from pipeline.store.checkpoint import replace_file
 from pipeline.store.store import ENTRY, Entry, Store, canonical_json, json_digest, leaving_nothing, write_json
-from pipeline.system.private import open_alike
+from pipeline.system.private_files import open_alike
 
 PARTS = {"stage": "coarsen", "name": "metis", "params": {"parts": 4}}
 KEY = json_digest(PARTS)

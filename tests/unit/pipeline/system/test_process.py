@@ -14,7 +14,7 @@ from pipeline.system.process import cpu_count, die_first, python_command
 from pipeline.system.start import HOME, PACKAGES
 
 QUESTIONS = {
-    "runtime.measuring.process.launch": ({"do": "realtime"}, "allowed"),
+    "runtime.measuring.process.child_main": ({"do": "realtime"}, "allowed"),
     "pipeline.stages.worker": (
         {
             "tasks": [{"stage": "read", "name": "", "version": {}, "params": {}, "seed": 0, "inputs": {"x": "0"}}],

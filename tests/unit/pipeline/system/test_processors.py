@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.look import _processors_text
+from pipeline.cli.inspect_commands import _processors_text
 from pipeline.system import process
 from pipeline.system.processors import UsableProcessors, cpu_quota, format_ranges, from_ranges, usable_processors
 from runtime.machines import devices

@@ -18,8 +18,8 @@ from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Predictor, Subject
 from runtime.calibration.calibrate import Calibration, calibrate, median_error, relative_noise
-from runtime.calibration.critical import critical_rows
-from runtime.calibration.plausible import plausible_placements
+from runtime.calibration.critical_path import critical_rows
+from runtime.calibration.draw_placements import plausible_placements
 from runtime.calibration.ridge import PENALTIES, Prior, fit_ridge
 from runtime.calibration.terms import Terms
 from runtime.machines.topology_file import read_topology

@@ -10,7 +10,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from coarsen.reading.model.growth import FACTOR, Growth, ReadLimits, check_growth, constant_growth
+from coarsen.reading.model.constant_growth import FACTOR, Growth, ReadLimits, check_growth, constant_growth
 from coarsen.reading.model.read import _keep_packed, models_within, read_model, save_model
 from pipeline.core.errors import ModelError
 from tests.models import SMALL, broadcast_model, constant

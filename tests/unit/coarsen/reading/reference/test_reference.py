@@ -12,13 +12,13 @@ import openvino as ov
 import pytest
 from onnx import numpy_helper
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import save_model
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.reference import reference
-from coarsen.reading.reference.departing import first_departure
-from coarsen.reading.reference.float_twin import float_twin
+from coarsen.reading.reference.first_departure import first_departure
+from coarsen.reading.reference.float_model import float_twin
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError
 from pipeline.core.settings import CoarsenSettings

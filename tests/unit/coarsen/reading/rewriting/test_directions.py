@@ -9,12 +9,12 @@ import openvino as ov
 from onnx import TensorProto, helper
 from openvino import opset13 as op
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import read_model
-from coarsen.reading.read_apart import read_in_process
-from coarsen.reading.rewriting.directions import split_directions
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.rewrites import Rewrites
+from coarsen.reading.rewriting.split_directions import split_directions
 from pipeline.shared.payload import load_graph, read_json
 from tests.exported_models import OnnxGraph
 from tests.models import through_file, two_towers

@@ -10,9 +10,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.recurrent import quantise_recurrent, quantised_rows
 from pipeline.shared.model_forms import FORMS, INT8_LSTM, ModelForm, form_file, form_notes
 from pipeline.shared.payload import read_json

@@ -12,10 +12,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import save_model
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings

@@ -11,10 +11,10 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import read_shaped, save_model
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.sizes.shapes import InputShapes, concrete_models, shape_notes
 from pipeline.core.devices import Topology
 from pipeline.core.errors import ModelError, UsageError

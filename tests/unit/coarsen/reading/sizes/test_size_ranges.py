@@ -13,15 +13,15 @@ import numpy as np
 import openvino as ov
 import pytest
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.sizes.shapes import InputShapes
 from coarsen.reading.sizes.size_ranges import parse_range, size_between, size_points
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import CoarsenSettings, MeasureSettings
-from pipeline.placing.seconds import size_log_gains, size_seconds
+from pipeline.placing.start_seconds import size_log_gains, size_seconds
 from pipeline.settings.config import Settings
 from pipeline.shared.checks import (
     CHECKS,
@@ -34,16 +34,16 @@ from pipeline.shared.checks import (
 )
 from pipeline.shared.measured_sizes import load_sizes, measured_at
 from pipeline.shared.model_inputs import GIVEN
-from pipeline.stages.faithful import _open_attempts, _settle_reference, _write_conclusion
 from pipeline.stages.host import ModelFile
 from pipeline.stages.plan import plan_tasks
-from runtime.measuring.contest import pairs as module
+from pipeline.stages.repair_outputs import _open_attempts, _settle_reference, _write_conclusion
+from runtime.measuring.contest import pair_bench as module
 from runtime.measuring.contest.baselines import reference_variant
-from runtime.measuring.contest.claims import TWIN, Rules
+from runtime.measuring.contest.contenders import Contender
 from runtime.measuring.contest.contest import Contest
-from runtime.measuring.contest.entrants import Contender
-from runtime.measuring.contest.pairs import PairBench, Start
+from runtime.measuring.contest.pair_bench import PairBench, Start
 from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.contest.statistics import TWIN, Rules
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError

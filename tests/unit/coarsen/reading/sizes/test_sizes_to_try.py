@@ -14,13 +14,14 @@ import pytest
 from onnx import helper, numpy_helper
 from openvino import opset13 as op
 
-from coarsen.reading.model import choosing, trial
+from coarsen.reading.model import choose_sizes as choosing
+from coarsen.reading.model import size_trial as trial
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.growth import ReadLimits
 from coarsen.reading.model.read import read_shaped, save_model
-from coarsen.reading.model.trial import try_sizes
-from coarsen.reading.model.tries import Tries
-from coarsen.reading.read_apart import read_in_process
+from coarsen.reading.model.size_trial import try_sizes
+from coarsen.reading.model.trial_log import Tries
+from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.sizes.dimensions import AxisRole, dimension_names, role_of
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, assumption_of, describe_shapes, shape_notes
 from coarsen.reading.sizes.stated_sizes import numbers_in, stated_sides

@@ -10,9 +10,9 @@ import openvino as ov
 import pytest
 
 from pipeline.core.devices import DeviceSpec
-from runtime.measuring.contest.alike import variant_likeness
 from runtime.measuring.contest.space import settings_variant
 from runtime.measuring.contest.variant import Variant
+from runtime.measuring.contest.variant_likeness import variant_likeness
 from runtime.measuring.process.executable import _reported_properties
 from tests.models import two_towers
 

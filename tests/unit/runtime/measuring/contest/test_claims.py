@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from runtime.measuring.contest.claims import (
+from runtime.measuring.contest.statistics import (
     TWIN,
     Rules,
     Spread,

@@ -13,9 +13,9 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.placing import comparison
 from pipeline.result.verdict import condition_text
 from pipeline.system.process import cpu_count
-from runtime.measuring.contest import pairs
+from runtime.measuring.contest import pair_bench as pairs
 from runtime.measuring.contest.baselines import reference_variant
-from runtime.measuring.contest.pairs import PairBench
+from runtime.measuring.contest.pair_bench import PairBench
 from runtime.measuring.process.load import beside_load, load_threads
 from tests.models import two_towers
 from tests.two_cpus import subject_of, write

@@ -16,10 +16,10 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.placing.comparison import order_variants
-from runtime.measuring.contest.claims import TWIN, Rules
+from runtime.measuring.contest.contenders import QUIETEST, UNSEEN, Contender, noise_of
 from runtime.measuring.contest.contest import Contest, _near_leader, run_contest
-from runtime.measuring.contest.entrants import QUIETEST, UNSEEN, Contender, noise_of
-from runtime.measuring.contest.pairs import Part, Start
+from runtime.measuring.contest.pair_bench import Part, Start
+from runtime.measuring.contest.statistics import TWIN, Rules
 from runtime.measuring.contest.variant import Variant, VariantKind
 from runtime.measuring.process.child import ChildError
 from tests.slow import slow_but

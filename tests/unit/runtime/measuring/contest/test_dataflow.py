@@ -16,7 +16,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Candidate, Subject
 from pipeline.placing import comparison
-from pipeline.placing.in_segments import fewer_segments
+from pipeline.placing.segment_variants import fewer_segments
 from runtime.executor.segments import segment_graph
 from runtime.measuring.contest.dataflow import Dataflow, executor_variant, variant_in_segments
 from runtime.measuring.contest.hetero import Hetero

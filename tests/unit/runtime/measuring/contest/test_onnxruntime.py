@@ -30,7 +30,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.emit import emit
 from pipeline.deploy.where import Wanted, record_of, where_model, where_run
 from pipeline.placing.comparison import Conditions, _with_onnxruntime, order_variants
-from pipeline.placing.finals import check_something_ran
+from pipeline.placing.shortlist import check_something_ran
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result import Result, write_placed

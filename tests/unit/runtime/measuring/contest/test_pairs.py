@@ -20,12 +20,12 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import CHECKS, load_by_kind, save_by_kind
 from pipeline.shared.checks import REFERENCE as REFERENCE_FILE
 from pipeline.shared.model_inputs import make_checks
-from runtime.measuring.contest import pairs as module
+from runtime.measuring.contest import pair_bench as module
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.pairs import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
+from runtime.measuring.contest.pair_bench import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
 from runtime.measuring.contest.space import settings_variant
-from runtime.measuring.contest.starts import Written
+from runtime.measuring.contest.start_log import Written
 from runtime.measuring.contest.variant import InSegments, Variant, check_outputs, known_reference
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import Child

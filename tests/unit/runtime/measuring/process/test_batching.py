@@ -12,7 +12,7 @@ import pytest
 from coarsen.reading.model.read import read_shaped, save_model, to_graph
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.pairs import PairBench, Start
+from runtime.measuring.contest.pair_bench import PairBench, Start
 from runtime.measuring.contest.space import settings_variant
 from runtime.measuring.process.batching import repeat_outputs, save_batched, set_batch
 from tests.exported_models import dynamic_batch_cnn, lstm_with_state

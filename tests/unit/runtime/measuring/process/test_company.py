@@ -19,8 +19,8 @@ from pipeline.shared.payload import load_slowdown
 from pipeline.store.store import Entry, file_digest
 from pipeline.store.task import Outcome
 from pipeline.testing.problems import small_topology
-from runtime.measuring.process.company import ENOUGH, MOST_ROUNDS, ROUNDS, measure_slowdown
 from runtime.measuring.process.disturbance import Look
+from runtime.measuring.process.slowdown import ENOUGH, MOST_ROUNDS, ROUNDS, measure_slowdown
 from tests.unit.pipeline.stages.test_keys import tasks
 
 MAIN = threading.main_thread()

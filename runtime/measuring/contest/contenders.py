@@ -10,8 +10,8 @@ import numpy as np
 
 from pipeline.core.deadline import Clock
 from pipeline.core.measurement import MeasurementFailed, is_transient
-from runtime.measuring.contest.claims import TWIN, Spread
-from runtime.measuring.contest.pairs import SCREEN_PAIRS, Bench, Part, Start
+from runtime.measuring.contest.pair_bench import SCREEN_PAIRS, Bench, Part, Start
+from runtime.measuring.contest.statistics import TWIN, Spread
 from runtime.measuring.contest.variant import Variant
 
 SCREEN_S = 0.36  # seconds of turns in a start of the screening, where so many pairs take no longer

@@ -10,8 +10,8 @@ from pipeline.core.devices import CostTable, DeviceDocument
 from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.figures import bytes_text, share_text, shares_of
 from pipeline.core.graph import Graph
-from pipeline.placing.finals import CALIBRATION
-from pipeline.placing.rows import ContestRecord, MeasuredRow, SearchRecord
+from pipeline.placing.records import ContestRecord, MeasuredRow, SearchRecord
+from pipeline.placing.shortlist import CALIBRATION
 from pipeline.result.records import CandidateRecord, ResultRecord
 
 KINDS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Candidate, Evaluator, Subject
-from pipeline.placing.finals import FinalistRow, candidate_name
+from pipeline.placing.shortlist import FinalistRow, candidate_name
 
 if TYPE_CHECKING:
     from runtime.measuring.contest.variant import Variant

@@ -12,7 +12,7 @@ import zlib
 
 import numpy as np
 
-from embed.published import Block
+from embed.published_features import Block
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Graph, Grouping, row_ptr
 

@@ -2,7 +2,7 @@
 
 What each result should be is told by ONNX Runtime, of an ONNX file; or else by the model with every result made an
 output, so that nothing is fused, or by OpenVINO's reference implementation, whichever gives the outputs of the source.
-Then single results are made outputs of the whole model, one at a time: `pipeline.shared.departing` says which.
+Then single results are made outputs of the whole model, one at a time: `pipeline.shared.first_departure` says which.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coarsen.reading.reference.reference import ONNXRUNTIME, by_evaluate, on_cpu
 from coarsen.reading.reference.source_results import write_source_results
 from pipeline.core.errors import ModelError
 from pipeline.shared.checks import CHECKS, REFERENCE, load_by_kind, relative_l2
-from pipeline.shared.departing import first_departure_before
+from pipeline.shared.first_departure import first_departure_before
 from pipeline.shared.model_inputs import Inputs
 from pipeline.shared.model_outputs import expose_ports
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coarsen.reading.model.trial import SizeTrial, try_sizes, why_refused
-from coarsen.reading.model.tries import Tries
+from coarsen.reading.model.size_trial import SizeTrial, try_sizes, why_refused
+from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
 from pipeline.core.errors import ModelError, list_some
 from pipeline.shared.model_inputs import input_name

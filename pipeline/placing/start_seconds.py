@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from pipeline.core.arrays import Float64
-from pipeline.placing.rows import SlowStartsRecord
+from pipeline.placing.records import SlowStartsRecord
 
 if TYPE_CHECKING:
     from runtime.measuring.contest.contest import Contest
-    from runtime.measuring.contest.pairs import Start
+    from runtime.measuring.contest.pair_bench import Start
 
 Key = TypeVar("Key", str, int)
 
@@ -44,7 +44,7 @@ class OwnSeconds:
 
 def own_seconds(contest: Contest, name: str) -> OwnSeconds:
     """Return what a variant takes that has had a start."""
-    from runtime.measuring.contest.claims import TWIN
+    from runtime.measuring.contest.statistics import TWIN
 
     entry = contest.entries[name]
     control_s = control_seconds(contest)
@@ -129,7 +129,7 @@ def slow_starts(contest: Contest) -> dict[str, SlowStartsRecord]:
     The control is loaded once for a round of starts, and once for the screening: what all variants of a round share is
     the control's. What is usual is told by the screening and by the final apart: the machine changes between them.
     """
-    from runtime.measuring.contest.claims import TWIN
+    from runtime.measuring.contest.statistics import TWIN
 
     screened: list[tuple[str, int, float]] = []  # configuration, round, log ratio
     final: list[tuple[str, int, float]] = []

@@ -8,12 +8,12 @@ from pipeline.deploy.compare import LEVEL, compare
 from pipeline.report import charts
 from pipeline.report.findings import FIGURES, settings_table
 from pipeline.report.page import write_page
-from pipeline.report.plain import PlainPage, Section
+from pipeline.report.plain_page import PlainPage, Section
 from pipeline.report.run import RunRecords
 from pipeline.report.text import change_text, seconds_text, value_text
 from pipeline.result.records import CandidateRecord
-from pipeline.result.words import is_first_sight
-from runtime.measuring.contest.claims import TWIN, unpaired_ratio
+from pipeline.result.result_text import is_first_sight
+from runtime.measuring.contest.statistics import TWIN, unpaired_ratio
 
 LEAST = 0.02
 STARTS = 3  # of each run, for an interval

@@ -13,8 +13,8 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.rewriting.portions import concatenate_outputs, is_packed, set_name, slice_value
 from coarsen.reading.rewriting.rewrites import Rewritten
+from coarsen.reading.rewriting.slices import concatenate_outputs, is_packed, set_name, slice_value
 
 ENDS = ("first", "second")
 CHANNELS, GROUPS, HEADS = 1, 0, 1  # dimensions: of a tensor, of a convolution's weights, of queries, keys and values

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.errors import MeasurementError, ModelError, OutputMismatchError
 from pipeline.core.placement import PlacementDocument
 from pipeline.core.stages import Candidate
-from pipeline.placing.rows import MeasuredRow
+from pipeline.placing.records import MeasuredRow
 from pipeline.shared.payload import FailureDocument
 
 CALIBRATION = "calibration"  # stands for the placer where a placement is drawn, not searched

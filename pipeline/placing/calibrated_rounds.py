@@ -27,10 +27,10 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction,
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget
 from pipeline.core.stages import Candidate, Evaluator, Measurer, Subject, is_simulator
-from pipeline.placing.finals import CALIBRATION
 from pipeline.placing.searchers import Say, Searcher, SearchOutcome, in_turn
+from pipeline.placing.shortlist import CALIBRATION
 from runtime.calibration.calibrate import median_error, relative_noise
-from runtime.calibration.plausible import plausible_placements
+from runtime.calibration.draw_placements import plausible_placements
 from runtime.calibration.ridge import fit_ridge
 from runtime.calibration.terms import Terms
 from runtime.measuring.process.affinity import normalise_placement

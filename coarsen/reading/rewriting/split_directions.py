@@ -15,8 +15,8 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as opset
 
-from coarsen.reading.rewriting.portions import concatenate_outputs, set_name, slice_value
 from coarsen.reading.rewriting.rewrites import Rewritten
+from coarsen.reading.rewriting.slices import concatenate_outputs, set_name, slice_value
 
 WAYS = ("forward", "reverse")
 BY_STATE, BY_WEIGHT = 1, 0  # the dimension of directions

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.core.measurement import MeasurementFailed, is_transient
 from pipeline.system.json_lines import append_line, load_lines
-from runtime.measuring.contest.pairs import Bench, Part, Start
+from runtime.measuring.contest.pair_bench import Bench, Part, Start
 from runtime.measuring.contest.variant import Variant
 
 

@@ -26,7 +26,7 @@ from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, S
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.setup import problem_of
-from pipeline.progress.notice import COMPILING
+from pipeline.progress.compile_notice import COMPILING
 from pipeline.settings import registry
 from pipeline.settings.declared import is_ours
 

@@ -19,11 +19,11 @@ from typing import IO, Any
 
 import psutil
 
+from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import CHECK_FILE, RUNNING, model_files, require_unchanged
-from coarsen.reading.model.growth import ReadLimits
+from coarsen.reading.model.reading_options import USUAL, Way
 from coarsen.reading.model.results_order import ResultsOrder
-from coarsen.reading.model.tries import Tries
-from coarsen.reading.model.ways import USUAL, Way
+from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.errors import ModelError, UsageError
@@ -92,7 +92,7 @@ def read_in_process(  # noqa: PLR0913  what else is wanted of a model has names
 def locate_departure(path: Path, folder: Path, kind: str, output: str, limits: ReadLimits, *, seconds: float) -> str:
     """Return the first operation of a normalised model that departs from the source, "" where that cannot be told.
 
-    path: of the source. The rest is that of `coarsen.reading.reference.departing.first_departure`.
+    path: of the source. The rest is that of `coarsen.reading.reference.first_departure.first_departure`.
     """
     asked = {"folder": str(folder), "source": str(path), "kind": kind, "output": output, "seconds": seconds}
     file_bytes = sum(file.stat().st_size for file in model_files(path))

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from coarsen.reading.model.growth import ReadLimits
-from coarsen.reading.model.ways import USUAL, Way
-from coarsen.reading.read_apart import locate_departure, read_in_process
+from coarsen.reading.model.constant_growth import ReadLimits
+from coarsen.reading.model.reading_options import USUAL, Way
+from coarsen.reading.read_in_process import locate_departure, read_in_process
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import ModelError, OutputMismatchError, UsageError
