@@ -138,10 +138,10 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
 
 def _say_what_runs() -> None:
     """Write to standard error what is about to run, for whoever reads the last words of this process."""
-    from coarsen.reading.model import size_trial as trial
+    from coarsen.reading.model import size_trial
 
-    trial.logger.setLevel(logging.INFO)
-    trial.logger.addHandler(logging.StreamHandler())
+    size_trial.logger.setLevel(logging.INFO)
+    size_trial.logger.addHandler(logging.StreamHandler())
 
 
 def main() -> None:

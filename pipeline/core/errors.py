@@ -141,7 +141,7 @@ class ShadowedPackageError(PlacewrightError, ImportError):
 def suggest_name(name: str, known: Iterable[str], where: str = "", plural: str = "Known") -> str:
     """Return which of known names was meant, or what there is: all of few, the first of many and where the others are.
 
-    >>> nearest("gready", ["greedy", "heft"]), nearest("x", ["greedy", "heft"])
+    >>> suggest_name("gready", ["greedy", "heft"]), suggest_name("x", ["greedy", "heft"])
     ("Did you mean 'greedy'?", 'Known: greedy, heft.')
     """
     choices = sorted(set(known))

@@ -228,7 +228,7 @@ def result_sizes(graph: Graph, size: int) -> dict[str, int]:
 def split_by_bytes(sizes: Mapping[str, int], most: int) -> Iterator[list[str]]:
     """Yield names in their order, as many at a time as come to at most so many bytes, one at least.
 
-    >>> list(batches({"a": 2, "b": 1, "c": 1, "d": 9}, 3))
+    >>> list(split_by_bytes({"a": 2, "b": 1, "c": 1, "d": 9}, 3))
     [['a', 'b'], ['c'], ['d']]
     """
     batch, held = list[str](), 0

@@ -51,7 +51,7 @@ def trace_of(timeline: Timeline) -> dict[str, Any]:
 def assign_tracks(start_s: Float64, end_s: Float64) -> list[int]:
     """Return for each of t intervals, float64 [t] each, the least lane that is free when it starts.
 
-    >>> lanes(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]))
+    >>> assign_tracks(np.array([0.0, 1.0, 2.0]), np.array([2.0, 3.0, 4.0]))
     [0, 1, 0]
     """
     lane = [0] * start_s.size

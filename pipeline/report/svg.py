@@ -18,7 +18,7 @@ DECADES = 9
 def make_element(tag: str, *children: str | Markup, **attributes: Attribute) -> Markup:
     """Return an element; text children and attributes are escaped, "_" in a name stands for "-", and one behind goes.
 
-    >>> element("text", "<b>", class_="name", x=1.25)
+    >>> make_element("text", "<b>", class_="name", x=1.25)
     Markup('<text class="name" x="1.25">&lt;b&gt;</text>')
     """
     told = "".join(f' {name.rstrip("_").replace("_", "-")}="{_attribute_value(v)}"' for name, v in attributes.items())

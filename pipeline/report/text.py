@@ -14,7 +14,7 @@ LAYOUT = "\n\t"  # the only controls that may reach a page
 def make_visible(text: str) -> str:
     r"""Return text with every control character, and every mark that turns the direction of text, made visible.
 
-    >>> visible("a\u202eb\x00")
+    >>> make_visible("a\u202eb\x00")
     'a⟨U+202E⟩b⟨U+0000⟩'
     """
     if text.isprintable():
@@ -29,7 +29,7 @@ def _is_harmless(character: str) -> bool:
 def shorten(text: str, most: int) -> str:
     """Return text of at most `most` characters, the middle left out.
 
-    >>> shortened("layer/1/conv/weights", 9)
+    >>> shorten("layer/1/conv/weights", 9)
     'laye…ghts'
     """
     if len(text) <= most:

@@ -358,7 +358,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def flatten_settings(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a nested mapping with dotted keys.
 
-    >>> flatten({"coarsen": {"metis": {"parts": 8}}})
+    >>> flatten_settings({"coarsen": {"metis": {"parts": 8}}})
     {'coarsen.metis.parts': 8}
     """
     flat: dict[str, Any] = {}

@@ -219,7 +219,7 @@ def colocation_grouping(graph: Graph) -> Grouping:
 def join_groupings(a: Grouping, b: Grouping) -> Grouping:
     """Return the finest grouping coarser than both: operations together in either one are together.
 
-    >>> join(Grouping(np.array([0, 0, 1, 2])), Grouping(np.array([0, 1, 1, 2]))).group.tolist()
+    >>> join_groupings(Grouping(np.array([0, 0, 1, 2])), Grouping(np.array([0, 1, 1, 2]))).group.tolist()
     [0, 0, 0, 1]
     """
     if a.n != b.n:

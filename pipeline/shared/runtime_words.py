@@ -40,7 +40,7 @@ _ABSENT = re.compile(r'Device with "(?P<name>[^"]+)" name is not registered in t
 def refusal_in_words(message: str) -> str:
     """Return why OpenVINO refuses something, in one line without its source lines, and without a full stop.
 
-    >>> in_words("Exception from src/core.cpp:117: Check 'a == b' failed at src/x.cpp:3: No such layout.")
+    >>> refusal_in_words("Exception from src/core.cpp:117: Check 'a == b' failed at src/x.cpp:3: No such layout.")
     'No such layout'
     """
     if _DYNAMIC_CUT.search(message):

@@ -264,7 +264,7 @@ def _open_attempts(out: Path) -> Iterator[Attempt]:
 def _describe_dimensions(name: str, places: list[int]) -> str:
     """Return dimensions of an input in words.
 
-    >>> _dimensions("ids", [0]), _dimensions("x", [0, 2])
+    >>> _describe_dimensions("ids", [0]), _describe_dimensions("x", [0, 2])
     ('dimension 0 of ids', 'dimensions 0 and 2 of x')
     """
     return f"dimension{'s' * (len(places) > 1)} {' and '.join(map(str, places))} of {name}"

@@ -108,7 +108,7 @@ def _file_text(path: Path) -> str:
 def format_ranges(ids: Iterable[int]) -> str:
     """Return numbers as the kernel writes lists of processors.
 
-    >>> ranges([5, 0, 1, 2])
+    >>> format_ranges([5, 0, 1, 2])
     '0-2,5'
     """
     runs: list[list[int]] = []

@@ -33,7 +33,7 @@ Promise = Callable[Concatenate[Implementation, Rest], None]
 def require_promise(kept: bool | np.bool_, implementation: object, fault: str) -> None:
     """Raise AssertionError unless a promise is kept; the message is the implementation and its fault.
 
-    >>> require(False, "Mine()", "has no version")
+    >>> require_promise(False, "Mine()", "has no version")
     Traceback (most recent call last):
     AssertionError: Mine() has no version
     """

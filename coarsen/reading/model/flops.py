@@ -25,7 +25,7 @@ Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], float]
 def count_elements(shape: Sequence[int]) -> float:
     """Return the number of elements of a tensor; an unknown dimension (-1) counts 1.
 
-    >>> elements((2, -1, 3))
+    >>> count_elements((2, -1, 3))
     6.0
     """
     return float(math.prod(d for d in shape if d >= 0))

@@ -49,7 +49,7 @@ def compress_weights(model: ov.Model) -> list[str]:
 def quantise_rows(matrix: Float32) -> QuantisedWeights:
     """Return weights float32 [n, k] as int8 of -127 .. 127 with a scale for each row.
 
-    >>> weights = rounded(np.array([[127.0, -63.6], [0.0, 0.0]], np.float32))
+    >>> weights = quantise_rows(np.array([[127.0, -63.6], [0.0, 0.0]], np.float32))
     >>> weights.values.tolist(), weights.scale.tolist()
     ([[127, -64], [0, 0]], [[1.0], [1.0]])
     """

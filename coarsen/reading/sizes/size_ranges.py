@@ -95,7 +95,7 @@ def _parse_sizes(part: str, text: str) -> tuple[tuple[int, ...], tuple[float, ..
 def size_between(low: int, high: int) -> int:
     """Return the size nearest to the geometric mean that is a multiple of what both ends are multiples of.
 
-    >>> between(32, 640), between(1, 100), between(1, 2)
+    >>> size_between(32, 640), size_between(1, 100), size_between(1, 2)
     (128, 10, 1)
     """
     step = math.gcd(low, high)

@@ -435,7 +435,7 @@ def order_of_turns(goes_on: Callable[[int], bool], sizes: int = 1) -> Iterator[t
 def thin_samples(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[float]:
     """Return as many samples, evenly over their order, as are kept of one turn.
 
-    >>> thinned([0.0, 1.0, 2.0, 3.0, 4.0], 2)
+    >>> thin_samples([0.0, 1.0, 2.0, 3.0, 4.0], 2)
     [0.0, 3.0]
     """
     return samples[:: -(-len(samples) // most)]

@@ -208,7 +208,7 @@ def lost_int8(kernels: Sequence[str] | None, reference: Reference) -> Measuremen
 def format_percent(share: float) -> str:
     """Return a share as people read it.
 
-    >>> percent(0.1149), percent(0.05), percent(float("inf"))
+    >>> format_percent(0.1149), format_percent(0.05), format_percent(float("inf"))
     ('11.5 %', '5 %', 'infinitely many %')
     """
     return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
@@ -330,7 +330,7 @@ def _slice_sizes(squares: Float64, axis: int | None) -> Float64:
 def channel_groups(size: Float64) -> npt.NDArray[np.intp]:
     """Return the number of the group of each channel: those within a factor of the largest of their group.
 
-    >>> alike(np.array([300.0, 0.5, 200.0, 0.1, 0.0])).tolist()
+    >>> channel_groups(np.array([300.0, 0.5, 200.0, 0.1, 0.0])).tolist()
     [0, 1, 0, 1, 2]
     """
     group = np.zeros(size.size, np.intp)

@@ -260,7 +260,7 @@ def affordable_kinds(kinds: Sequence[str], each_s: float, seconds: float, least:
 
     each_s: seconds that one takes.
 
-    >>> affordable(["noise", "smooth", "zeros"], 1.0, 2.5), affordable(["noise", "smooth"], 1.0, 0.0)
+    >>> affordable_kinds(["noise", "smooth", "zeros"], 1.0, 2.5), affordable_kinds(["noise", "smooth"], 1.0, 0.0)
     (['noise', 'smooth'], ['noise'])
     """
     count = seconds / each_s if each_s > 0 else (math.inf if seconds > 0 else 0.0)

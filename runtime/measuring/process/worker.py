@@ -50,10 +50,15 @@ from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import die_with_parent, limit_address_space
 from runtime.machines.devices import core_for
 from runtime.measuring.outputs.inputs import TIMED, check_inputs_of, inputs_of, sequence_length
-from runtime.measuring.process import batching, kernels, links, segment_outputs
-from runtime.measuring.process import exposed_outputs as exposed
-from runtime.measuring.process import locate_operations as located
-from runtime.measuring.process import slowdown as company
+from runtime.measuring.process import (
+    batching,
+    exposed_outputs,
+    kernels,
+    links,
+    locate_operations,
+    segment_outputs,
+    slowdown,
+)
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.child import MEMORY_LIMIT, speaks_of_memory
 from runtime.measuring.process.disturbance import scheduled_ns, waited_between
@@ -394,9 +399,9 @@ def _answer_command(session: Session, command: Mapping[str, Any]) -> Mapping[str
         "support": list_unsupported,
         "fusion": list_fused,
         "link": links.measure_link,
-        "company": company.measure_company,
-        "locate": located.locate_operations,
-        "results": exposed.write_results,
+        "company": slowdown.measure_company,
+        "locate": locate_operations.locate_operations,
+        "results": exposed_outputs.write_results,
         "segments": segment_outputs.write_segment_outputs,
     }
     try:
