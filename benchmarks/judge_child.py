@@ -106,12 +106,11 @@ def ready(path: Path, way: Mapping[str, Any], given: Arrays) -> Way:
         RuntimeError: a device refuses it.
     """
     if way["by"] == "onnxruntime":
-        model = path if way.get("moved") is None else moved(path, way["moved"])
-        made = session(model, threads=way["threads"], optimised=way.get("optimised", True))
-        return Way(lambda values: by_onnxruntime(made, values), lambda values: lambda: made.run(None, values))
-    core = ov.Core()
+        file = path if way.get("moved") is None else moved(path, way["moved"])
+        return _of_onnxruntime(session(file, threads=way["threads"], optimised=way.get("optimised", True)))
     if way["by"] == "run":
-        return deployed(core, Path(way["folder"]), _names(core.read_model(path)))
+        return deployed(Path(way["folder"]), path)
+    core = ov.Core()
     model = core.read_model(path)
     if way.get("concrete", True):
         model.reshape({name: list(a.shape) for name, a in given.items()})
@@ -133,12 +132,20 @@ def _of_openvino(compiled: Any, names: Sequence[str]) -> Way:
     return Way(lambda values: by_openvino(compiled, values, names), prepare)
 
 
-def deployed(core: Any, run: Path, names: Sequence[str]) -> Way:
-    """Return what a finished run says to deploy, by the lines of docs/result.md.
+def _of_onnxruntime(made: Any) -> Way:
+    return Way(lambda values: by_onnxruntime(made, values), lambda values: lambda: made.run(None, values))
 
-    What no device of OpenVINO runs, segments and other runtimes, is run by placewright's own `pipeline.load`.
+
+def deployed(run: Path, source: Path) -> Way:
+    """Return what a finished run of a source says to deploy, by docs/result.md.
+
+    Segments, which no device of OpenVINO runs, are run by placewright's own `pipeline.load`.
     """
     document = json.loads((run / "placement.json").read_text(encoding="utf-8"))
+    if document["runtime"] == "onnxruntime":
+        return _of_onnxruntime(recorded_session(run, document))
+    core = ov.Core()
+    names = _names(core.read_model(source))
     if not document["target"].split(":")[0].startswith(PLAIN) and document["target"] not in document["devices"]:
         return _by_placewright(run, names)
     for device in document["devices"].values():
@@ -152,6 +159,13 @@ def deployed(core: Any, run: Path, names: Sequence[str]) -> Way:
             device = document["devices"][document["placement"][op.get_friendly_name()]]
             op.get_rt_info()["affinity"] = device["openvino_name"]
     return _of_openvino(core.compile_model(model, document["target"], document["properties"]), names)
+
+
+def recorded_session(run: Path, document: Mapping[str, Any]) -> Any:
+    """Return ONNX Runtime's session of a run that it won, with the options and providers of its placement.json."""
+    (device,) = document["devices"].values()
+    providers = document["target"].split(",")
+    return session(run / document["model"]["file"], threads=0, recorded=device["properties"], providers=providers)
 
 
 def _by_placewright(run: Path, names: Sequence[str]) -> Way:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -111,8 +112,17 @@ def kinds_of(inputs: Sequence[Port]) -> tuple[str, ...]:
     return (*KINDS, PADDED) if any("mask" in port.name.lower() for port in inputs) else KINDS
 
 
-def session(model: Path | bytes, *, threads: int = 1, optimised: bool = True) -> onnxruntime.InferenceSession:
-    """Return an ONNX Runtime session on the CPU; threads 0: as many as it takes by itself.
+def session(
+    model: Path | bytes,
+    *,
+    threads: int = 1,
+    optimised: bool = True,
+    recorded: Mapping[str, str] = MappingProxyType({}),
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+) -> onnxruntime.InferenceSession:
+    """Return an ONNX Runtime session; threads 0: as many as it takes by itself.
+
+    recorded: further options as placement.json has them: texts, those with a dot in their names of the configuration.
 
     Raises:
         Exception: ONNX Runtime does not take the model; its exceptions have no common class.
@@ -122,8 +132,14 @@ def session(model: Path | bytes, *, threads: int = 1, optimised: bool = True) ->
     options.log_severity_level = 4
     if not optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, value in recorded.items():
+        if "." in name:
+            options.add_session_config_entry(name, value)
+        else:
+            kind = type(getattr(options, name))
+            setattr(options, name, getattr(kind, value) if hasattr(kind, "__members__") else kind(int(value)))
     given = model if isinstance(model, bytes) else str(model)
-    return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(given, options, providers=list(providers))
 
 
 def by_onnxruntime(ready: onnxruntime.InferenceSession, given: Arrays) -> Arrays:

@@ -76,7 +76,7 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
     ran = suite_of(suite)
     foreign = [f"--{WRITTEN.get(o, o).replace('_', '-')}" for o in foreign_options(ran, options, SPECIAL)]
     if foreign:
-        raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Leave it out; see --help.")
+        raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Remove it; see --help.")
     document = ran.run(BenchRequest(out, options, lambda: open_store(options["store"]), lambda: _open_workers(options)))
     if as_json:
         console.print_json(document)

@@ -287,12 +287,12 @@ def test_a_machine_without_the_devices_is_a_note_in_the_results(
 @pytest.mark.parametrize(
     ("words", "cause", "remedy"),
     [
-        (["bench", "hsdga"], "no benchmark named 'hsdga'", "hsdag"),
+        (["bench", "hsdga"], "Unknown benchmark 'hsdga'", "hsdag"),
         (["bench", "hsdag", "--models", "resnet5"], "Unknown model 'resnet5'", "resnet50"),
         (["bench", "hsdag", "--models", "zoo:berts"], "Unknown model 'berts'", "bert-base"),
         (["bench", "hsdag", "--models", "a/x.xml,b/x.xml"], "the same name: a/x.xml, b/x.xml", "Rename"),
         (["bench", "hsdag", "--methods", "mincut"], "Unknown method 'mincut'", "min_cut"),
-        (["bench", "hsdag", "--evaluators", "sequentiel"], "no evaluator of this benchmark named", "sequential"),
+        (["bench", "hsdag", "--evaluators", "sequentiel"], "Unknown evaluator of this benchmark", "sequential"),
         (["bench", "hsdag", "--set", "place.evaluations=3"], "does not use place.evaluations", "measure.KEY"),
         (["bench", "hsdag", "--set", "measure.start=3"], "measure.start", "measure.starts"),
         (

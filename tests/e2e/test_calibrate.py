@@ -195,5 +195,5 @@ def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampling", [(0, 3), (4, -1)])
 def test_nothing_to_measure_is_refused(sampling: tuple[int, int]) -> None:
-    with pytest.raises(UsageError, match="too few"):
+    with pytest.raises(UsageError, match="at least 1 and 0 are needed"):
         Sampling(*sampling)

@@ -470,7 +470,7 @@ def test_brackets_and_colons_in_names_are_shown_as_they_stand(
     assert f"refused:nokernelforsum{odd}" in told
     assert f"Writtentorun{odd}:" in told
     assert f"store{odd}" in said(0, "cache", "ls", *store)
-    assert f"Thereisnofilenone{odd}.xml" in said(3, "batch", "jobs.toml", "--out", f"out{odd}", *store)
+    assert f"none{odd}.xml" in said(3, "batch", "jobs.toml", "--out", f"out{odd}", *store)
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])

@@ -46,10 +46,10 @@ def test_cells_of_other_processes_come_out_as_they_do_one_by_one(tmp_path: Path,
 @pytest.mark.parametrize(
     ("words", "cause", "remedy"),
     [
-        (["--instances", "zzzzzz"], "no family, test graph or file", "more; see docs/league.md"),
+        (["--instances", "zzzzzz"], "Unknown family, test graph or file", "more; see docs/league.md"),
         (["--methods", "heff"], "Unknown placer 'heff'", "heft"),
-        (["--instances", "nas-cn"], "no family, test graph or file of a graph named 'nas-cn'", "nas-cnn"),
-        (["--parts", "serch"], "no part of the league named 'serch'", "search"),
+        (["--instances", "nas-cn"], "Unknown family, test graph or file of a graph 'nas-cn'", "nas-cnn"),
+        (["--parts", "serch"], "Unknown part of the league 'serch'", "search"),
         (["--models", "resnet50"], "benchmark league has no --models", "Remove it"),
         (["--tables"], "benchmark league has no --tables", "Remove it"),
         (["--seconds", "0"], "'--seconds'", "--help"),

@@ -221,7 +221,7 @@ def test_what_a_late_method_had_in_time_counts_and_no_more(monkeypatch: pytest.M
     placement = Placement.single(case.graph.n, 0, case.topology.names)
     clock = [0.0]
     late = Late(clock, Answer((Candidate(placement, Prediction(1.0)),)))
-    monkeypatch.setattr(running.registry, "build", lambda stage, name: late)
+    monkeypatch.setattr(running.registry, "build_implementation", lambda stage, name: late)
     monkeypatch.setattr(case.__class__, "simulator", lambda *_: FakeSimulator())
     monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
     run = run_method(SMALL, case, "late")

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from benchmarks import judge as judge_benchmark
 from benchmarks.drawn_families import FAMILIES
 from benchmarks.drawn_models import Finding, draw, main, table
 from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
 from benchmarks.judge import counts as counts_of
+from benchmarks.judge_child import deployed, recorded_session
 from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, session
 from tests.exported_models import text_classifier, topk_classifier
 
@@ -100,6 +103,71 @@ def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
         pass
 
 
+OPTIONS = {
+    "intra_op_num_threads": "1",
+    "execution_mode": "ORT_PARALLEL",
+    "graph_optimization_level": "ORT_ENABLE_BASIC",
+    "enable_mem_pattern": "0",
+    "session.intra_op.allow_spinning": "0",
+}
+
+
+def won_by_onnxruntime(run: Path, model: bytes) -> dict[str, Any]:
+    """Write what the judge reads of a run that ONNX Runtime won; return its placement.json."""
+    (run / "onnx").mkdir(parents=True)
+    (run / "onnx" / "model.onnx").write_bytes(model)
+    provider, name = "CPUExecutionProvider", "ONNX Runtime"
+    device = {"plugin": name, "openvino_name": provider, "properties": OPTIONS}
+    document = {"runtime": "onnxruntime", "target": provider, "properties": {}, "placement": {}}
+    document |= {"model": {"file": "onnx/model.onnx"}, "devices": {name: device}}
+    (run / "placement.json").write_text(json.dumps(document), encoding="utf-8")
+    return document
+
+
+def test_an_answer_of_onnxruntime_has_the_options_that_it_was_measured_with(tmp_path: Path) -> None:
+    document = won_by_onnxruntime(tmp_path / "run", topk_classifier(tmp_path).read_bytes())
+    made = recorded_session(tmp_path / "run", document)
+    options = made.get_session_options()
+    assert made.get_providers() == ["CPUExecutionProvider"]
+    assert options.intra_op_num_threads == 1
+    assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert options.enable_mem_pattern is False
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_a_child_runs_the_file_of_an_answer_of_onnxruntime_without_placewright(tmp_path: Path) -> None:
+    path, run = topk_classifier(tmp_path), tmp_path / "run"
+    other = onnx.load(path)  # the run's own file, and not the source
+    for weight in other.graph.initializer:
+        if weight.data_type == onnx.TensorProto.FLOAT:
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) / 2, weight.name))
+    won_by_onnxruntime(run, other.SerializeToString())
+    assert deployed(run, path).plain
+    model = Model("topk", path, {"input": [1, 3, 32, 32]})
+    found = outputs_of(model, path, {"by": "run", "folder": str(run)}, tmp_path)
+    given = arrays(ports(path), model.sizes, "noise", seed=1)
+    assert apart(found["noise"], by_onnxruntime(session(other.SerializeToString()), given)).worst < 1e-5
+    assert apart(found["noise"], by_onnxruntime(session(path), given)).worst > 1e-2
+
+
+def test_runs_that_either_runtime_may_win_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [{"name": "a", "path": "a.onnx", "options": ["--seed", "1"]}, {"name": "b", "path": "b.xml"}]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
+    asked: list[tuple[str, Path, list[str]]] = []
+
+    def judge(model: Model, out: Path, *rest: Any, **how: Any) -> judge_benchmark.Judgement:
+        asked.append((model.name, out, list(model.options)))
+        return judge_benchmark.Judgement(model.name, 0, runtime="openvino")
+
+    monkeypatch.setattr(judge_benchmark, "judge", judge)
+    out = tmp_path / "out"
+    for more in ([], ["--runtimes"], ["--runtimes"]):  # what was judged of the one does not count for the other
+        judge_benchmark.main(["--models", str(tmp_path / "list.json"), "--out", str(out), *more])
+    either = ["--seed", "1", "--runtimes", "openvino,onnxruntime"]
+    assert asked == [("a", out, ["--seed", "1"]), ("b", out, []), ("a", out / "runtimes", either)]
+
+
 def test_ratios_are_of_pairs_of_starts() -> None:
     noisy = np.array([0.0, 1.0, 2.0])
     ratio = ratio_of(list(noisy + np.log(2)), list(noisy))
@@ -126,14 +194,16 @@ def test_counts_name_what_breaks_a_promise() -> None:
         _row("refused", exit_code=6, over={}),
         _row("slow", over={"f32": slow, "onnxruntime": slow}),
         _row("boast", confirmed=False),
+        _row("other", runtime="onnxruntime"),
     ]
     told = dict(line.split(": ", 1) for line in counts_of(rows))
-    assert told["right answers handed over"] == "3 of 5"
-    assert told["wrong answers handed over"] == "1 of 5 wrong"
-    assert told["ended with exit 6"] == "1 of 5 refused"
-    assert told["worse than the best usual setting by more than 3 %"] == "1 of 5 slow (for certain)"
-    assert told["ONNX Runtime more than 1.1 times as fast"] == "1 of 5 slow (for certain)"
-    assert told["claims not confirmed"] == "1 of 5 boast"
+    assert told["right answers handed over"] == "4 of 6"
+    assert told["wrong answers handed over"] == "1 of 6 wrong"
+    assert told["ended with exit 6"] == "1 of 6 refused"
+    assert told["worse than the best usual setting by more than 3 %"] == "1 of 6 slow (for certain)"
+    assert told["answers that ONNX Runtime's default is 10 % faster than"] == "1 of 6 slow (for certain)"
+    assert told["answers run by ONNX Runtime"] == "1 of 6 other"
+    assert told["claims not confirmed"] == "1 of 6 boast"
 
 
 def finalist(name: str, starts: int, *, baseline: bool = False) -> dict[str, Any]:
@@ -186,7 +256,7 @@ def test_outputs_alone_are_judged_and_the_run_of_a_right_answer_is_removed(
     (tmp_path / "m" / "ended.json").write_text('{"exit_code": 0, "seconds": 1}')
     best = {"name": "a", "precision": "bf16", "difference": 0.0}
     (run / "result.json").write_text(json.dumps({"best": "a", "verdict": "Use a.", "candidates": [best]}))
-    (run / "placement.json").write_text('{"target": "CPU"}')
+    (run / "placement.json").write_text('{"target": "CPU", "runtime": "openvino"}')
     ways: list[Any] = []
 
     def outputs(model: Model, path: Path, way: dict[str, Any], folder: Path) -> Any:

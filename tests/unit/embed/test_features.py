@@ -344,7 +344,7 @@ def test_without_costs_the_blocks_made_of_times_are_left_out():
 def test_an_unknown_block_is_named():
     with pytest.raises(UnknownNameError, match="shape"):
         alone(toy_graph(1, []), None, "shape")
-    with pytest.raises(UnknownNameError, match="no block"):
+    with pytest.raises(UnknownNameError, match="Unknown block of features"):
         needs_costs(["types", "colour"])
 
 

@@ -47,7 +47,7 @@ def work(check):
         ended.set()
 
 try:
-    module.apart(work)
+    module.run_interruptible(work)
 except KeyboardInterrupt:
     print("interrupted", ended.is_set())
     ended.set()

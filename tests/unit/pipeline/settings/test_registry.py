@@ -64,7 +64,7 @@ def test_looking_at_the_tables_imports_no_implementation() -> None:
 
 
 def test_a_remedy_lists_few_names_whole_and_of_many_the_first_and_where_the_others_are() -> None:
-    assert UnknownNameError("fruit", "zzz", ["fig", "apple"]).remedy == "Known: apple, fig."
+    assert UnknownNameError("fruit", "zzz", ["fig", "apple"]).remedy == "Fruits: apple, fig."
     many = [f"apple{i:03d}" for i in range(200)]
     found = UnknownNameError("fruit", "zzz", many, "`fruit list`").remedy
     assert found == f"Known: {', '.join(many[:12])} and 188 more; see `fruit list`."

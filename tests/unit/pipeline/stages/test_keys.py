@@ -109,7 +109,7 @@ def test_the_content_of_a_file_that_a_parameter_names_is_part_of_the_key(
         return replace(found, files=["table"], params={**found.params, "table": str(tmp_path / "table")})
 
     for module in (pipeline.stages.stage, pipeline.stages.choices):
-        monkeypatch.setattr(module, "declared", with_file)
+        monkeypatch.setattr(module, "read_declaration", with_file)
     (tmp_path / "table").write_text("1")
     both = {"place__use": ("portfolio", "hsdag")}
     before = tasks(**both)

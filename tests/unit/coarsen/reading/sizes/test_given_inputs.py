@@ -62,7 +62,7 @@ def test_arrays_give_the_shapes_and_are_what_is_measured_with(tmp_path: Path) ->
 
 def test_names_that_are_no_inputs_and_inputs_without_an_array_are_named(tmp_path: Path) -> None:
     cause = refusal(text_classifier(tmp_path), {"ids": IDS, "attention_mask": IDS})
-    assert "ids is no input; there is no array for input_ids, token_type_ids" in cause
+    assert "ids is no input; no array for input_ids, token_type_ids" in cause
     assert "Its inputs: input_ids int64 [?,?], attention_mask int64 [?,?], token_type_ids" in cause
 
 

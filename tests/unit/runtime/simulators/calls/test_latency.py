@@ -190,8 +190,8 @@ def changed(**values: Any) -> dict[str, Any]:
         (changed(edges=[{"sourceId": a, "destId": b} for a, b in ((3, 9), (9, 3))]), 3, "cycle: #3 -> #9"),
         (changed(nodes=[document()["nodes"][0] | {"fpgaLatency": -1.0}]), 3, "fpgaLatency of node 7"),
         (changed(nodes=[document()["nodes"][0] | {"cpuLatency": math.nan}]), 3, "cpuLatency of node 7"),
-        (changed(maxFPGAs=0, maxCPUs=0), 2, "accelerators:0x0"),
-        (changed(maxCPUs=0, maxSizePerFPGA=50.0), 2, "#7, #3 must share a device"),
+        (changed(maxFPGAs=0, maxCPUs=0), 2, "accelerators:NxM needs N, M >= 1, got 0x0"),
+        (changed(maxCPUs=0, maxSizePerFPGA=50.0), 2, "#7, #3 share a colocation constraint"),
         (changed(nodes=[n | {"isBackwardNode": n["id"] == 9} for n in document()["nodes"]]), 2, "no backward pass: #9"),
     ],
 )

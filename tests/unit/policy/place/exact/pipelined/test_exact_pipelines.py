@@ -321,8 +321,8 @@ def changed(**values: Any) -> dict[str, Any]:
         (changed(nodes=[document()["nodes"][0] | {"fpgaLatency": -1.0}]), 3, "fpgaLatency of node 7"),
         (changed(nodes=[document()["nodes"][0] | {"cpuLatency": math.nan}]), 3, "cpuLatency of node 7"),
         (changed(maxFPGAs=-1), 3, "maxFPGAs"),
-        (changed(maxFPGAs=0, maxCPUs=0), 2, "accelerators:0x0"),
-        (changed(maxCPUs=0, maxSizePerFPGA=50.0), 2, "#7, #3 must share a device"),
+        (changed(maxFPGAs=0, maxCPUs=0), 2, "accelerators:NxM needs N, M >= 1, got 0x0"),
+        (changed(maxCPUs=0, maxSizePerFPGA=50.0), 2, "#7, #3 share a colocation constraint"),
     ],
 )
 def test_bad_files_end_in_one_line(

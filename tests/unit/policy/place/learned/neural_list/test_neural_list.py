@@ -349,7 +349,7 @@ def test_a_schedule_made_when_the_budget_has_ended_counts_nothing(ordered: bool)
 def test_the_weights_that_come_along_are_of_this_version_and_beat_their_beginning():
     policy, begun = shipped()[0], ListPolicy.of_vector(TrainingState.first().mean)
     index = split("nas-rnn", seed=0)[2][0]
-    lessons = [Exercise("nas-rnn", f"nas-rnn?index={index}", "equal:4", "T2", 0.0, 0).lesson()]
+    lessons = [Exercise("nas-rnn", f"nas-rnn?index={index}", "equal:4", "T2", 0.0, 0).training_case()]
     assert grades(policy, lessons)["nas-rnn"] < grades(begun, lessons)["nas-rnn"]
 
 
