@@ -67,5 +67,5 @@ def test_a_remedy_lists_few_names_whole_and_of_many_the_first_and_where_the_othe
     assert UnknownNameError("fruit", "zzz", ["fig", "apple"]).remedy == "Fruits: apple, fig."
     many = [f"apple{i:03d}" for i in range(200)]
     found = UnknownNameError("fruit", "zzz", many, "`fruit list`").remedy
-    assert found == f"Known: {', '.join(many[:12])} and 188 more; see `fruit list`."
+    assert found == f"Fruits: {', '.join(many[:12])} and 188 more; see `fruit list`."
     assert UnknownNameError("fruit", "apple3", many).remedy.startswith("Did you mean 'apple")
