@@ -29,6 +29,7 @@ LEAST_START_S = 0.5  # seconds of turns in it
 FEW = 2  # contenders that may have the least number of starts
 SHORT_START_S = 0.2  # the same where a few could not be compared otherwise
 SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
+UNEQUAL_WAIT = 0.1  # share of the time for which the control waited more than a variant, and no gain is claimed
 DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 
 
@@ -198,10 +199,25 @@ class Final:
         }
         over = {name: tables[name] for name in present if name != control}
         judgement = judge_starts(tables[control], self.rules, contenders=contenders, over=over)
+        held_up = [name for name in judgement.claimed if self._is_explained_by_waiting(name)]
         claimed, undecided = (
-            tuple(name for name in names if name != self.chosen.told) for names in (judgement.claimed, judgement.open)
+            tuple(name for name in names if name != self.chosen.told)
+            for names in ([n for n in judgement.claimed if n not in held_up], [*judgement.open, *held_up])
         )
         return replace(judgement, claimed=claimed, open=undecided)
+
+    def _is_explained_by_waiting(self, name: str) -> bool:
+        """Return whether other processes may explain a gain: they held up the control, and not the variant.
+
+        A variant of fewer threads waits less for processors that others use, and seems faster while they do.
+        """
+        if self.settings.condition == "shared":
+            return False
+        control, ours = (
+            float(np.mean([start.waited_share for start in entry.final.values()]))
+            for entry in (self.twin[TWIN], self.entries[name])
+        )
+        return control - ours > UNEQUAL_WAIT
 
     def _log_ratios_to(self, name: str) -> dict[str, dict[int, float]]:
         return log_ratios_to(name, self._all, self.chosen.control)

@@ -85,6 +85,18 @@ class Slow(Truth):
 
 
 @dataclass
+class Held(Truth):
+    """The same; shares of the time for which a variant waits for processors."""
+
+    waits: dict[str, float] = field(default_factory=dict)
+
+    def start(self, variant: Variant, control: Variant, **how: Any) -> Start | MeasurementFailed:
+        begun = super().start(variant, control, **how)
+        share = self.waits.get(variant.name, 0.0)
+        return replace(begun, waited_share=share) if isinstance(begun, Start) else begun
+
+
+@dataclass
 class Reporting(Truth):
     """The same; what the plug-in reports of a variant is its name unless said."""
 
@@ -524,3 +536,22 @@ def test_equal_devices_are_one_and_have_one_start() -> None:
     found = compete(truth, DEFAULT, a, b, other, variant("fast"))
     assert found.entries["B"].left == "the same as A"
     assert [truth.count(name, "screening") > 0 for name in "ABC"] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("waits", "condition", "claimed"),
+    [
+        ({TWIN: 0.25, "fast": 0.01}, "", ()),
+        ({TWIN: 0.25, "fast": 0.24}, "", ("fast",)),
+        ({TWIN: 0.05, "fast": 0.0}, "", ("fast",)),
+        ({TWIN: 0.25, "fast": 0.01}, "shared", ("fast",)),
+    ],
+)
+def test_no_gain_is_claimed_over_a_control_that_others_held_up(
+    waits: dict[str, float], condition: str, claimed: tuple[str, ...]
+) -> None:
+    truth = Held({"default": 1.0, "fast": 0.6}, waits=waits)
+    settings = replace(MeasureSettings(), condition=condition)  # type: ignore[arg-type]
+    found = compete(truth, DEFAULT, variant("fast"), settings=settings)
+    assert found.judgement is not None
+    assert found.judgement.claimed == claimed
