@@ -110,6 +110,7 @@ def test_data_that_a_shape_selects_is_not_shape_arithmetic() -> None:
 
 
 TYPES = ("Parameter", "Constant", "Add", "Reshape", "ShapeOf", "FakeQuantize", "ReadValue", "Assign", "Convert")
+ARITHMETIC = ("Add", "Reshape", "Convert", "Subtract", "Multiply")  # also of integers that are a shape
 # Ties of one kind hide those of another: most graphs are of one kind only.
 FOCUS = (
     ("ShapeOf", "Add", "Reshape", "Constant"),
@@ -211,7 +212,7 @@ def shape_pairs(drawn: Drawn) -> Iterator[tuple[int, int]]:
     shape: set[int] = set()
     for k, kind in enumerate(kinds):
         of_shapes = [i in shape for i, j in edges if j == k and fed[i]]
-        if kind == "ShapeOf" or (integer[k] and kind in ("Add", "Reshape") and of_shapes and all(of_shapes)):
+        if kind == "ShapeOf" or (integer[k] and kind in ARITHMETIC and of_shapes and all(of_shapes)):
             shape.add(k)
     for k in shape:
         below = reach(len(kinds), [(i, j) for i, j in edges if i in shape])[k]
