@@ -22,6 +22,15 @@ def gap_of(value_s: float, bound_s: float) -> float:
     return max(0.0, 1.0 - bound_s / value_s)
 
 
+def finite_or_none(value: float | None) -> float | None:
+    """Return a figure as a document holds it: None where it is not finite, for JSON has no such number.
+
+    >>> finite_or_none(0.5), finite_or_none(math.inf), finite_or_none(None)
+    (0.5, None, None)
+    """
+    return value if value is not None and math.isfinite(value) else None
+
+
 def gap_text(gap: float) -> str:
     """Return a gap as people read it.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import DeviceError, ModelError, OutputMismatchError, StoreError, list_some
-from pipeline.core.figures import MB
+from pipeline.core.figures import MB, finite_or_none
 from pipeline.core.graph import Graph
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.departures import (
@@ -384,7 +384,7 @@ def _departing_rows(
             operation=name,
             type=graph.type_names[graph.op_type[i]],
             kind=row.difference.kind,
-            difference=_finite_or_none(row.difference.difference),
+            difference=finite_or_none(row.difference.difference),
             unmatched=row.difference.unmatched,
             device=located[name].device if name in located else "",
             precision=located[name].precision if name in located else "",
@@ -432,7 +432,7 @@ def _compared_outputs(
             name=name,
             operation=ours.producers[name],
             kind=one.difference.kind,
-            difference=_finite_or_none(one.difference.difference),
+            difference=finite_or_none(one.difference.difference),
             unmatched=one.difference.unmatched,
             allowed=one.allowed,
             departs=one.departs,
@@ -444,10 +444,6 @@ def _compared_outputs(
     least = min((one.allowed for one in judged if one.difference.kind == "values"), default=general.values)
     differing = [worst[row.name].difference for row in rows]
     return list(zip(rows, differing, strict=True)), replace(general, values=max(general.values, least))
-
-
-def _finite_or_none(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 def _longest_dimension(inputs: Arrays) -> int:

@@ -1,4 +1,4 @@
-"""The last word: finalists, baselines and settings against one another, on the devices or in a simulator."""
+"""The final comparison: finalists, baselines and settings against one another, on the devices or in a simulator."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def on_devices(
     settings, deadline = terms.settings, terms.deadline
     variants, explore = _in_question(subject, terms)
     own = finalists if "openvino" in (settings.runtimes or ("openvino",)) else ()
-    splits, placements = _segment_variants(subject, own, settings.objective, settings.runtime)
+    splits, placements = _split_variants(subject, own, settings.objective, settings.runtime)
     variants = order_variants(variants, splits, settings_first=terms.settings_first)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s)
     known = known_reference(subject.model, terms.ran)
@@ -106,7 +106,7 @@ def on_devices(
         outcome = run_contest(variants, explore, written, settings, deadline, everyone=terms.everyone, say=progress)
         alone = _latencies_alone(outcome, bench, settings, deadline, progress)
     rows = [
-        _entrant_row(outcome, name, placements.get(name), subject.graph, alone, settings, sizes)
+        _contender_row(outcome, name, placements.get(name), subject.graph, alone, settings, sizes)
         for name in outcome.entries
     ]
     record = contest_record(outcome, settings, checks_s=bench.checked_s, load_threads=threads)
@@ -177,7 +177,7 @@ def order_variants(
     return [*early, *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]
 
 
-def _segment_variants(
+def _split_variants(
     subject: Subject, finalists: Sequence[FinalistRow], objective: str, runtime: str = "hetero"
 ) -> tuple[list[Variant], dict[str, Placement]]:
     """Return the variants that run the finalists, and by name the placements as they are deployed.
@@ -248,7 +248,7 @@ def _latencies_alone(
     return latencies
 
 
-def _entrant_row(
+def _contender_row(
     contest: Contest,
     name: str,
     placement: Placement | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pipeline.core.deadline import Deadline
+from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
@@ -50,9 +51,7 @@ from pipeline.store.task import StepContext
 if TYPE_CHECKING:
     from pipeline.placing.calibrated_rounds import Proposal, Round, Rounds
 
-OF_LEFT = OF_WHOLE = (
-    0.35  # of what is left of the budget; of the whole where the stage runs apart from a run's deadline
-)
+OF_LEFT = OF_WHOLE = 0.35  # of the budget that is left; of all of it where the stage runs apart from a deadline
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
 FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
 SETTINGS_FIRST = 0.1  # of the time for placing, where settings are decided before any split
@@ -310,7 +309,7 @@ def _search_record(outcome: SearchOutcome, params: PlaceParams, evaluations: int
         "evaluator": params.evaluator[0],
         "evaluations": evaluations,
         "found_by": answer.best.found_by,
-        "value_s": _finite(answer.value_s),
+        "value_s": finite_or_none(answer.value_s),
         "lower_bound_s": answer.lower_bound_s,
         "gap": answer.gap,
         "proven": answer.proven,
@@ -324,7 +323,7 @@ def _add_proposals(row: SearchRecord, own: Sequence[Proposal]) -> None:
     row["measured_s"] = row["predicted_s"] = None
     if own and not math.isinf(own[0].rank[1]):
         row["found_by"] = own[0].found_by
-        row["measured_s"], row["predicted_s"] = _finite(own[0].measured_s), _finite(own[0].predicted_s)
+        row["measured_s"], row["predicted_s"] = finite_or_none(own[0].measured_s), finite_or_none(own[0].predicted_s)
 
 
 def _round_record(each: Round) -> RoundRecord:
@@ -334,10 +333,6 @@ def _round_record(each: Round) -> RoundRecord:
         "failed": each.failed,
         "error": each.error,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 PLACE = RunStage(name="place", version=11, plan=plan_place, execute=place, sampled=True, partitions=True)

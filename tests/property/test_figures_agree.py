@@ -46,7 +46,7 @@ class Drifting(Machine):
 def table_of(found: Contest, graph: Any) -> tuple[list[CandidateRecord], ContestRecord, list[MeasuredRow]]:
     """Return the candidates of a result, and the contest's record."""
     settings = MeasureSettings()
-    rows = [comparison._entrant_row(found, name, None, graph, {}, settings) for name in found.entries]
+    rows = [comparison._contender_row(found, name, None, graph, {}, settings) for name in found.entries]
     contest = comparison.contest_record(found, settings, checks_s=0.0)
     return candidate_records(rows, "latency"), contest, rows
 

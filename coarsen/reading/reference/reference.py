@@ -148,7 +148,7 @@ def by_onnxruntime(model: Path | bytes, source: ov.Model) -> Run:
     return run
 
 
-def onnxruntime_version() -> str:
+def onnxruntime_name() -> str:
     """Return what ONNX Runtime is called, with its version; it is installed."""
     import onnxruntime
 
@@ -267,7 +267,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     except ModelError as error:
         facts.why_not.append(f"{ONNXRUNTIME} does not run the model: {error.cause}")
         return False
-    facts.executor = onnxruntime_version()
+    facts.executor = onnxruntime_name()
     try:
         twin = float_twin(path)
         if twin is not None:

@@ -28,7 +28,7 @@ from coarsen.reading.reference.reference import (
     by_evaluate,
     by_onnxruntime,
     on_cpu,
-    onnxruntime_version,
+    onnxruntime_name,
 )
 from pipeline.core.errors import MissingPackageError, ModelError
 from pipeline.shared.checks import CHECKS, EVALUATED, OUTPUTS, ByKind, load_by_kind, relative_l2, save_by_kind
@@ -111,10 +111,10 @@ def _consumed_outputs(model: ov.Model, operations: Sequence[str]) -> dict[Place,
 def _by_onnxruntime(path: Path, source: ov.Model, wanted: Mapping[Place, ov.Output]) -> _Found:
     if not wanted:
         outputs = [f"output_{i}" for i in range(len(source.outputs))]
-        return _Found(onnxruntime_version(), by_onnxruntime(path, source), outputs, {})
+        return _Found(onnxruntime_name(), by_onnxruntime(path, source), outputs, {})
     content, tensors = _with_outputs(path, {place: set(out.get_names()) for place, out in wanted.items()})
     session = OnnxSession(content, source)
-    return _Found(onnxruntime_version(), partial(session.run, sorted(set(tensors.values()))), (), tensors)
+    return _Found(onnxruntime_name(), partial(session.run, sorted(set(tensors.values()))), (), tensors)
 
 
 def _with_outputs(path: Path, names: Mapping[Place, set[str]]) -> tuple[bytes, dict[Place, str]]:

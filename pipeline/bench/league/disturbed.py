@@ -11,6 +11,7 @@ from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.standings import LeagueRow
 from pipeline.core.devices import CostTable
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
@@ -53,13 +54,9 @@ def rerun(case: BenchCase, records: Sequence[LeagueRow], *, seed: int = 0) -> li
     values = [seconds_of(result) for result in evaluator.evaluate(placements)]
     known = {id(r): v for r, v in zip(alive, values, strict=True)}
     return [
-        {**r, "model": case.model, "draw": seed, "found_s": r["value_s"], "value_s": _finite_or_none(known.get(id(r)))}
+        {**r, "model": case.model, "draw": seed, "found_s": r["value_s"], "value_s": finite_or_none(known.get(id(r)))}
         for r in records
     ]
-
-
-def _finite_or_none(value_s: float | None) -> float | None:
-    return value_s if value_s is not None and np.isfinite(value_s) else None
 
 
 def costs_of(case: BenchCase) -> CostTable:

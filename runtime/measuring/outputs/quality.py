@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.core.accuracy import LOW_TOLERANCE, Accuracy, AccuracyLimits
 from pipeline.core.errors import UsageError
+from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FLOAT, REFERENCE, SHAKEN, load_by_kind
@@ -166,10 +167,10 @@ def accuracy_of(
     return Accuracy(
         output=worst.apart.name if worst else "",
         kind=worst.kind if worst else "",
-        difference=_finite_value(max((d.difference for d in values), default=0.0)),
-        mean=_finite_value(float(np.mean([d.difference for d in values] or [0.0]))),
+        difference=finite_or_none(max((d.difference for d in values), default=0.0)),
+        mean=finite_or_none(float(np.mean([d.difference for d in values] or [0.0]))),
         channel=f"{channel.name}[{channel.channel}]" if channel and channel.channel is not None else "",
-        channel_difference=_finite_value(channel.channel_difference if channel else 0.0),
+        channel_difference=finite_or_none(channel.channel_difference if channel else 0.0),
         indices=max((d.difference for d in each if d.kind == "indices"), default=0.0),
         rows=max((d.unmatched for d in each), default=0.0),
         flips=sum(d.flips for d in each),
@@ -178,8 +179,8 @@ def accuracy_of(
         exact=all(c.worst(strict)[0] <= 1 for c in compared),
         kinds=tuple(kinds),
         limits=limits,
-        from_float=_finite_value(max(from_float)) if from_float else None,
-        reference_from_float=_finite_value(max(own)) if own else None,
+        from_float=finite_or_none(max(from_float)) if from_float else None,
+        reference_from_float=finite_or_none(max(own)) if own else None,
         lost=lost,
         why_not=why_not,
     )
@@ -288,10 +289,6 @@ def _metric_fault(lost: float, settings: MeasureSettings) -> str:
         return ""
     name = settings.metric.rpartition(":")[2]
     return f"{name} falls by {format_percent(lost)} from the reference ({format_percent(settings.metric_drop)} allowed)"
-
-
-def _finite_value(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def load_metric(text: str) -> Metric:

@@ -49,7 +49,7 @@ def test_splits_have_as_many_requests_in_flight_as_their_rivals(objective: Any, 
     subject = subject_of(*write(two_towers(), tmp_path))
     device = np.arange(subject.graph.n, dtype=np.int32) % 2
     row = {"placer": "greedy", "rank": 0, **Placement(device, ("A", "B")).to_document(subject.graph.names)}
-    variants, placements = comparison._segment_variants(subject, [row], objective)
+    variants, placements = comparison._split_variants(subject, [row], objective)
     assert [(v.name, v.kind, v.requests) for v in variants] == [("greedy 1", "split", requests)]
     assert list(placements) == ["greedy 1"]
 
@@ -120,7 +120,7 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     (default,) = named("default")
     unseen = Contender(replace(variant, name="unseen"), left="no time")
     found = of_entries({default.name: Contender(default), variant.name: entry, "unseen": unseen}, default.name)
-    row = comparison._entrant_row(found, variant.name, None, subject.graph, {variant.name: [0.5]}, MeasureSettings())
+    row = comparison._contender_row(found, variant.name, None, subject.graph, {variant.name: [0.5]}, MeasureSettings())
     assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
     assert (row["difference"], Accuracy.from_json(row["accuracy"])) == (0.5, whole)  # which compared most
     assert row["log_ratios"] == {"1": pytest.approx(math.log(2.0)), "2": 0.0}
@@ -131,7 +131,7 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     assert row["rate"] == pytest.approx(1 / row["latency_s"]["median"])
     assert (row["compile_s"], row["cpu_s"]) == (pytest.approx(0.2), pytest.approx(0.3))
     assert (row["latencies_s"], row["alone_s"], row["requests"]) == ([1.0, 1.5, 4.0], [0.5], 4)
-    untried = comparison._entrant_row(found, "unseen", None, subject.graph, {}, MeasureSettings())
+    untried = comparison._contender_row(found, "unseen", None, subject.graph, {}, MeasureSettings())
     assert (untried["samples_s"], untried["failed"], untried["left"]) == ([], None, "no time")
 
 

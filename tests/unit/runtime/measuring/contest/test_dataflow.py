@@ -107,7 +107,7 @@ def test_finalists_are_run_by_the_runtimes_in_question(
         {"placer": "greedy", "rank": rank, **on_b(subject, name).to_document(subject.graph.names)}
         for rank, name in enumerate(("op3", "op6"))
     ]
-    variants, placements = comparison._segment_variants(subject, rows, objective, runtime)
+    variants, placements = comparison._split_variants(subject, rows, objective, runtime)
     told = [(v.name, v.segments.runner if v.segments else "", v.requests) for v in variants]
     assert told[: len(expected)] == expected
     assert list(placements) == [v.name for v in variants]
@@ -144,7 +144,7 @@ def test_a_placement_is_recorded_as_the_segments_run_it(tmp_path: Path) -> None:
     subject = replace(subject, graph=replace(subject.graph, colocate=colocate))
     row = {"placer": "greedy", "rank": 0}
     row |= on_b(subject, "left0.relu", "right0", "right0.relu").to_document(subject.graph.names)
-    (variant, *_), placements = comparison._segment_variants(subject, [row], "latency", "dataflow")
+    (variant, *_), placements = comparison._split_variants(subject, [row], "latency", "dataflow")
     recorded = placements[variant.name].to_json(subject.graph.names)
     assert recorded["left0.relu"] == "A"  # it lies between left0 and left1, which must not be parted
     assert recorded["right0"] == "B"
