@@ -116,15 +116,19 @@ class ConfigurationSpace:
 
     def _first_variants(self) -> Iterator[dict[str, Variant]]:
         shares, most = self._shares(), str(self.processors)
-        for mode, share in itertools.product(("reserved", "unpinned"), shares[:2]):
-            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        yield from self._divided(shares[:2])
         streams = {THREADS: most, STREAMS: most}
         for mode in ("pinned", "unpinned"):
             yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in self.names}
         yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in self.names}
-        for mode, share in itertools.product(("reserved", "unpinned"), shares[2:]):
-            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        yield from self._divided(shares[2:])
         yield from self._assigned()
+
+    def _divided(self, shares: Sequence[Mapping[str, int]]) -> Iterator[dict[str, Variant]]:
+        """Yield so many threads for each model, on reserved processors where there are as many, and wherever."""
+        for mode, share in itertools.product(("reserved", "unpinned"), shares):
+            if mode == "unpinned" or sum(share.values()) <= self.processors:
+                yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
 
     def _shares(self) -> list[dict[str, int]]:
         """Return threads for each model that fill the processors, or one each; nearest to the shares of work first."""
@@ -164,8 +168,10 @@ class ConfigurationSpace:
         if any(v.kind != "settings" for v in variants.values()):
             return []
         found = [{**variants, name: other} for name, v in variants.items() for other in self._steps(name, v)]
-        for mode in MODES.values():
-            found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
+        threads = sum(int(v.devices[0].properties.get(THREADS, "0")) for v in variants.values())
+        for name, mode in MODES.items():
+            if name != "reserved" or threads <= self.processors:
+                found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
         if len(variants) > 1 and any(RESERVATION in v.devices[0].properties for v in variants.values()):
             found.append(dict(reversed(variants.items())))
         made = [Candidate(configured("", each, self.scenario.isolation)) for each in found]

@@ -36,7 +36,7 @@ from pipeline.scenario.records import (
 )
 from pipeline.scenario.scenario_file import ScenarioFile
 from pipeline.scenario.search import Entrant, ScenarioSearch, SearchOutcome, StartJournal
-from pipeline.scenario.verdict import decide_scenario
+from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.stages.execution import Forecast, forecast_tasks
@@ -241,7 +241,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         scenario,
         space,
         bench,
-        Yardstick(scenario, longest_s),
+        Yardstick(scenario, longest_s, deadline=work.deadline),
         settings,
         work.deadline,
         journal,
@@ -359,7 +359,7 @@ def _write_result(
     contest = from_json(ScenarioContest, document["contest"]) if document["contest"] else None
     check = from_json(CheckRecord, document["check"]) if document["check"] else None
     scenario = plan.file.scenario
-    verdict, gain, notes = decide_scenario(scenario.objective, answer, rows, contest, check)
+    verdict, gain = decide_scenario(scenario.objective, answer, rows, contest, check)
     loads = []
     for load in scenario.models:
         source, file = plan.file.sources[load.name], plan.files[load.name]
@@ -395,7 +395,7 @@ def _write_result(
         best=answer.name,
         verdict=verdict,
         speedup=gain,
-        notes=notes,
+        notes=scenario_notes(scenario.objective, rows, check),
         contest=contest,
         check=check,
         alone=[from_json(AloneRecord, row) for row in document["alone"]],

@@ -31,8 +31,8 @@ from pipeline.core.scenario import Scenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
 from pipeline.scenario.configurations import BASELINES, HINTS, Candidate, ConfigurationSpace, configured
-from pipeline.scenario.figures import CHECK_TIMES, Measured, Yardstick
-from pipeline.scenario.records import AloneRecord, CheckRecord
+from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
+from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
 from runtime.measuring.contest.variant import Variant
@@ -40,10 +40,11 @@ from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioB
 from runtime.measuring.load.drive import LoadTimes
 
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
-ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.2, 0.45, 0.15  # of the time left at their beginning
+ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
 ROUNDS = 2  # of neighbours of the best
 NEAR = math.log(1.15)  # of the best baseline, within which another meets it in the final
 MOST_CONTENDERS = 3
+FRESH = 1.8  # times a first sight that a start in new processes takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
 Say = Callable[[str], None]
@@ -132,15 +133,18 @@ class ScenarioSearch:
         """Return what the search has come to by the deadline.
 
         Raises:
-            MeasurementError: no configuration runs.
+            MeasurementError: no configuration runs, or a deadline is too short for a single request.
         """
         alone = self._alone()
+        self._check_deadlines(alone)
         best_alone = self._best_alone(alone)
-        self._screen([*self.space.baselines(best_alone), *self.space.first()], self.deadline.share(SCREENING_SHARE))
+        self.bar = self._first_bar(alone)
+        share = self.deadline.share(SCREENING_SHARE)
+        self._screen([*self.space.baselines(best_alone), *self.space.first()], share)
         for _ in range(ROUNDS):
             leader = max(self._searched(), key=lambda e: e.standing, default=None)
             if leader is not None:
-                self._screen(self.space.around(leader.candidate), self.deadline.share(SCREENING_SHARE))
+                self._screen(self.space.around(leader.candidate), share)
         ran = [e for e in self.entrants.values() if e.failed is None and e.sight is not None]
         if not ran:
             why = "; ".join(
@@ -214,6 +218,43 @@ class ScenarioSearch:
                 best[load.name] = tried[first.about]
         return best
 
+    def _check_deadlines(self, alone: Mapping[tuple[str, str], AloneRecord]) -> None:
+        """Check that single requests, and those of their chain before them, can keep the deadlines at all.
+
+        Raises:
+            MeasurementError: one cannot, under any setting that was tried.
+        """
+        if self.scenario.objective != "load":
+            return
+        for load in self.scenario.models:
+            chain, name = list[str](), load.name
+            while name:
+                chain.append(name)
+                name = self.scenario.model(name).after
+            least_s = sum(
+                min((float(np.median(r.seconds)) for (m, _), r in alone.items() if m == n), default=0.0) for n in chain
+            )
+            if least_s > load.deadline_s:
+                what = f"inferences of {' and '.join(reversed(chain))} take"
+                raise MeasurementError(
+                    f"The deadline of {load.name}, {1e3 * load.deadline_s:g} ms, cannot be kept: while nothing else "
+                    f"runs {what} {1e3 * least_s:.3g} ms at best.",
+                    "Raise the deadline, or take a smaller model or input.",
+                )
+
+    def _first_bar(self, alone: Mapping[tuple[str, str], AloneRecord]) -> float:
+        """Return a load multiple that the machine may hold: at which models, one after another, keep it half busy.
+
+        It is where the search begins; the greater it is, the shorter are the windows that tell a percentile.
+        """
+        rates = self.scenario.rates()
+        best = {
+            name: min((float(np.median(r.seconds)) for (m, _), r in alone.items() if m == name), default=0.0)
+            for name in rates
+        }
+        busy = sum(rate * best[name] for name, rate in rates.items())
+        return min(64.0, max(1 / 8, 0.5 / busy)) if busy else 1.0
+
     # --- all of them
 
     def _screen(self, candidates: Sequence[Candidate], share: Deadline) -> None:
@@ -221,7 +262,7 @@ class ScenarioSearch:
             entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            if share.left_s < self.took_s.get("sight", 0.0) and candidate.kind not in HINTS:
+            if share.left_s < self.took_s.get("sight", 0.0) and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
             begun = self.deadline.clock()
@@ -229,7 +270,8 @@ class ScenarioSearch:
             entrant.sight = self._start(entrant, "sight", 0)
             self.took_s["sight"] = self.deadline.clock() - begun
             if entrant.sight is not None and self.scenario.objective == "load":
-                self.bar = max(self.bar if self.bar != 1.0 else 0.0, math.exp(min(entrant.sight.goodness, 8.0)))
+                known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
+                self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
 
     def _start(self, entrant: Entrant, part: str, number: int) -> Measured | None:
         """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
@@ -278,33 +320,37 @@ class ScenarioSearch:
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
-        present = [control, *contenders, *baselines, twin]
-        reserve_s = CHECK_SHARE * self.deadline.left_s
-        until = self.deadline.later(-reserve_s)
+        until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
+        start_s = FRESH * self.took_s["sight"]
+        needed_s = least * start_s * len([control, *contenders[:1], twin])
+        if needed_s > until.left_s:
+            return None, needed_s - until.left_s
+        # Who is there in any case, then who leaves last where time is short.
+        present = [control, *contenders[:1], twin]
+        for entrant in [*contenders[1:2], *baselines, *contenders[2:]]:
+            if least * start_s * (len(present) + 1) <= until.left_s:
+                present.append(entrant)
+            else:
+                entrant.left = "no time for further starts"
         judgement: Judgement | None = None
         for number in range(1, self.settings.starts + 1):
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.candidate.name}, start {number}")
             for entrant in present if number % 2 else list(reversed(present)):
-                if entrant.failed is not None or entrant.left:
-                    continue
-                measured = self._start(entrant, "final", number)
-                if measured is not None:
-                    entrant.starts[number] = measured
+                if entrant.failed is None and not entrant.left:
+                    measured = self._start(entrant, "final", number)
+                    entrant.starts |= {} if measured is None else {number: measured}
             took_s = self.deadline.clock() - begun
             judgement = self._judge(control, baselines, contenders)
-            if number >= least and judgement.claimed and not judgement.open:
+            if number >= least and judgement.claimed and (not judgement.open or number >= Rules().look):
                 break
-            left = max(1, least - number)
-            while until.left_s < left * took_s and len([e for e in present if not e.left]) > 3:
-                worst = next((e for e in [*reversed(baselines), *reversed(contenders[1:])] if not e.left), None)
-                if worst is None:
-                    break
-                worst.left = "no time for further starts"
+            rounds = max(1, least - number)
+            while len(present) > 3 and until.left_s < rounds * took_s:
                 took_s *= (len(present) - 1) / len(present)
+                present.pop().left = "no time for further starts"
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
-        missing_s = max(0.0, (least - len(control.starts)) * self.took_s.get("sight", 1.0) * len(present))
+        missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
         return judgement, missing_s
 
     def _right_ones(self, ranked: Sequence[Entrant], most: int) -> list[Entrant]:
@@ -363,17 +409,18 @@ class ScenarioSearch:
         self.say(f"checking {best.candidate.name}")
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
-                _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
                 if not load:
+                    _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
                     told = [f.holds for f in stated]
                     return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
-                holds, greatest = False, stated
+                holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
                     _, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
                     holds = self.yardstick.slack(greatest) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER
+                _, stated = self.yardstick.look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest
