@@ -168,7 +168,7 @@ def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[M
     )
     if load.late == "drop" and math.isinf(load.deadline_s):
         faults.add(f'model {name} has late = "drop", but no deadline')
-    shapes = tuple(entry.get("shape", ()))
+    shapes = _read_shapes(entry.get("shape", ()))
     if "phases" not in entry:
         return [(load, ModelSource(model, shapes, data))]
     whole = sum(phase.get("share", 1.0) for phase in entry["phases"])
@@ -182,10 +182,22 @@ def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[M
                 weight=load.weight * phase.get("share", 1.0) / whole,
                 phases=(Phase(phase["name"], {}, phase.get("share", 1.0) / whole),),
             ),
-            ModelSource(model, tuple(phase["shape"]), ""),
+            ModelSource(model, _read_shapes(phase["shape"]), ""),
         )
         for phase in entry["phases"]
     ]
+
+
+def _read_shapes(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return sizes of inputs as --shape takes them; NAME[1,3,320,320], as OpenVINO's tools write it, will do as well.
+
+    >>> _read_shapes(["x[1,3,320,320]", "y=1x8"])
+    ('x=1x3x320x320', 'y=1x8')
+    """
+    return tuple(
+        re.sub(r"^(.*)\[([0-9?., ]+)\]$", lambda m: f"{m[1]}={m[2].replace(' ', '').replace(',', 'x')}", t)
+        for t in texts
+    )
 
 
 def _read_arrivals(
