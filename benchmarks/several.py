@@ -42,6 +42,7 @@ ALONE, EQUAL, ANSWER = "each tuned alone", "threads shared equally", "answer"
 FEW_S, FILL_S = 0.4, 0.3
 REQUESTS = 300  # for a p99
 DEADLINES, SHARE = 4.0, 0.1
+MOST_LOG = 20.0  # of an interval's end that is told
 FACTOR = 1.06  # to which the greatest multiple is told
 
 
@@ -86,7 +87,7 @@ def interval(logs: Sequence[float]) -> tuple[float, float, float]:
     """Return the ratio that logarithms amount to, and Student's 95 % interval."""
     mean = float(np.mean(logs))
     half = float(stats.t.ppf(0.975, len(logs) - 1) * stats.sem(logs)) if len(logs) > 1 else math.inf
-    return math.exp(mean), math.exp(mean - half), math.exp(min(mean + half, 700))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half) if mean + half < MOST_LOG else math.inf
 
 
 def multiple_of(process: Any, rates: Mapping[str, float], deadlines: Mapping[str, float], seed: int) -> float:
@@ -179,7 +180,7 @@ def judge(names: Sequence[str], models: Mapping[str, Any], args: argparse.Namesp
         asked = args.out / f"{'+'.join(names)}-asked.json"
         if not asked.is_file():
             plain = [{**m, "vocabulary": vocabulary[m["name"]]} for m in usual_ways(names, paths)[HINTS[0]]]
-            with measuring_alone(print), started(plain) as process:
+            with measuring_alone(lambda said: None), started(plain) as process:
                 closed = drive(process, args.seconds, {}, 0)
                 rates = {n: SHARE * closed[n]["rate"] for n in names}
                 told = drive(process, REQUESTS / min(rates.values()), rates, 0)
@@ -195,7 +196,7 @@ def judge(names: Sequence[str], models: Mapping[str, Any], args: argparse.Namesp
     values: dict[str, list[float]] = {way: [] for way in ways}
     kept: list[bool] = []
     said = (run.get("check") or {}).get("multiple", 0.0)
-    with measuring_alone(print):
+    with measuring_alone(lambda said: None):
         for start in range(args.starts):
             for way in list(ways) if start % 2 else list(reversed(ways)):
                 with started([{**m, "vocabulary": vocabulary[m["name"]]} for m in ways[way]]) as process:

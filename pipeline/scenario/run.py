@@ -162,6 +162,8 @@ def run_scenario(plan: ScenarioPlan, folder: Path, store: Store, *, progress: Pr
     store.prepare()
     outcomes: dict[str, dict[str, Outcome]] = {}
     recorded: dict[str, dict[str, Any]] = {}
+    if _previous(folder, "").get(STAGE) != plan.measure.parts:
+        (folder / RESULT).unlink(missing_ok=True)  # of another scenario, or other settings
     with measuring_alone(progress) as waited_s:
         deadline = deadline.later(waited_s)
         for name, tasks in plan.models.items():

@@ -127,7 +127,7 @@ class ScenarioSearch:
     say: Say
     entrants: dict[str, Entrant] = field(default_factory=dict)
     bar: float = 1.0
-    took_s: dict[str, float] = field(default_factory=dict)
+    sights_s: list[float] = field(default_factory=list)
 
     def run(self) -> SearchOutcome:
         """Return what the search has come to by the deadline.
@@ -156,7 +156,7 @@ class ScenarioSearch:
                 f"No configuration runs. {why}.", "Tune each model on its own to see which one fails."
             )
         control = max([e for e in ran if e.candidate.kind in HINTS] or ran, key=lambda e: e.standing)
-        judgement, missing_s = self._final(control)
+        control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
         return SearchOutcome(
@@ -262,28 +262,37 @@ class ScenarioSearch:
             entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            if share.left_s < self.took_s.get("sight", 0.0) and candidate.kind != "defaults":
+            if share.left_s < self._sight_s and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
-            begun = self.deadline.clock()
             self.say(f"trying {candidate.name}")
             entrant.sight = self._start(entrant, "sight", 0)
-            self.took_s["sight"] = self.deadline.clock() - begun
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
+
+    @property
+    def _sight_s(self) -> float:
+        """Return the seconds that a first sight takes, by the last few; 0 where there was none."""
+        return float(np.median(self.sights_s[-5:])) if self.sights_s else 0.0
 
     def _start(self, entrant: Entrant, part: str, number: int) -> Measured | None:
         """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
         configuration = entrant.candidate.configuration
         twin = " twin" * (entrant.candidate.kind == "twin")
         told = self.journal.ask(
-            f"{part} {number} {configuration.identity}{twin}", lambda: self._measured(configuration, part, number)
+            f"{part} {number} {configuration.identity}{twin}", lambda: self._timed(configuration, part, number)
         )
+        if part == "sight":
+            self.sights_s.append(told["took_s"])
         if "error" in told:
             entrant.failed, entrant.failed_model = MeasurementFailed(**told["error"]), told["model"]
             return None
         return from_json(Measured, {**told, "goodness": -math.inf if told["goodness"] is None else told["goodness"]})
+
+    def _timed(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
+        begun = self.deadline.clock()
+        return {**self._measured(configuration, part, number), "took_s": self.deadline.clock() - begun}
 
     def _measured(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
         try:
@@ -303,8 +312,8 @@ class ScenarioSearch:
 
     # --- the final
 
-    def _final(self, control: Entrant) -> tuple[Judgement | None, float]:
-        """Return what starts in new processes say beside the control, and the seconds that were missing for them."""
+    def _final(self, control: Entrant) -> tuple[Entrant, Judgement | None, float]:
+        """Return the best baseline, what starts in new processes say beside it, and the seconds that were missing."""
         least = self.settings.least_starts
         best = max(e.standing for e in self.entrants.values() if e.candidate.kind in BASELINES)
         baselines = [
@@ -321,10 +330,10 @@ class ScenarioSearch:
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
-        start_s = FRESH * self.took_s["sight"]
+        start_s = FRESH * self._sight_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])
         if needed_s > until.left_s:
-            return None, needed_s - until.left_s
+            return control, None, needed_s - until.left_s
         # Who is there in any case, then who leaves last where time is short.
         present = [control, *contenders[:1], twin]
         for entrant in [*contenders[1:2], *baselines, *contenders[2:]]:
@@ -351,7 +360,18 @@ class ScenarioSearch:
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
         missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
-        return judgement, missing_s
+        best_baseline = self._best_baseline([control, *baselines])
+        if best_baseline is not control:
+            others = [control, *(b for b in baselines if b is not best_baseline)]
+            judgement = self._judge(best_baseline, others, contenders, doubled=control)
+        return best_baseline, judgement, missing_s
+
+    def _best_baseline(self, baselines: Sequence[Entrant]) -> Entrant:
+        """Return the best by the starts of the final; the first, unless another is better by what counts."""
+        first = baselines[0]
+        there = [b for b in baselines if b.failed is None and b.starts and len(b.starts) == len(first.starts)]
+        best = max(there, key=lambda b: b.standing, default=first)
+        return best if best.standing > first.standing + math.log1p(self.settings.least) else first
 
     def _right_ones(self, ranked: Sequence[Entrant], most: int) -> list[Entrant]:
         """Return the best whose models give the outputs that they should; the others are out."""
@@ -370,18 +390,26 @@ class ScenarioSearch:
                 right.append(entrant)
         return right
 
-    def _judge(self, control: Entrant, baselines: Sequence[Entrant], contenders: Sequence[Entrant]) -> Judgement:
+    def _judge(
+        self,
+        control: Entrant,
+        baselines: Sequence[Entrant],
+        contenders: Sequence[Entrant],
+        doubled: Entrant | None = None,
+    ) -> Judgement:
+        """Return what the starts say. doubled: whose double the twin is, if it is not the control."""
         rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
         there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
 
         def beside(other: Entrant) -> dict[str, list[float]]:
+            of = {e.candidate.name: (e, (doubled or control) if e.candidate.kind == "twin" else other) for e in there}
             return {
-                e.candidate.name: [
-                    m.goodness - other.starts[n].goodness
+                name: [
+                    m.goodness - over.starts[n].goodness
                     for n, m in e.starts.items()
-                    if n in other.starts and math.isfinite(m.goodness) and math.isfinite(other.starts[n].goodness)
+                    if n in over.starts and math.isfinite(m.goodness) and math.isfinite(over.starts[n].goodness)
                 ]
-                for e in there
+                for name, (e, over) in of.items()
                 if e is not other
             }
 
@@ -392,7 +420,11 @@ class ScenarioSearch:
         """Return the best that is claimed and keeps the limits; else the best baseline that does."""
         for name in judgement.claimed if judgement is not None else ():
             entrant = self.entrants[name]
-            if entrant.candidate.kind == "searched" and not any(m.limit for m in entrant.starts.values()):
+            if (
+                entrant.failed is None
+                and entrant.candidate.kind == "searched"
+                and not any(m.limit for m in entrant.starts.values())
+            ):
                 return entrant
         limited = any(m.limit for m in [*control.starts.values(), *filter(None, [control.sight])])
         if not limited:
