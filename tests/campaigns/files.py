@@ -86,7 +86,8 @@ Trial = Callable[[Case], str]
 
 def toml_text(document: Any) -> str:
     """Return a document as TOML: one line per key, whose value is inline."""
-    return "".join(f"{json.dumps(str(key))} = {_inline(value)}\n" for key, value in document.items() if value is not None)
+    rows = (f"{json.dumps(str(k))} = {_inline(v)}\n" for k, v in document.items() if v is not None)
+    return "".join(rows)
 
 
 def _inline(value: Any) -> str:
@@ -225,7 +226,9 @@ def try_run(case: Case, run: Path) -> str:
     """Report on, emit and compare a run of which one file was mutated."""
     folder = case.folder / "run"
     shutil.copytree(run, folder)
-    name = str(case.rng.choice(["result.json", "placement.json", "manifest.json", "curve.jsonl", "graph.npz", "profile.npz"]))
+    name = str(
+        case.rng.choice(["result.json", "placement.json", "manifest.json", "curve.jsonl", "graph.npz", "profile.npz"])
+    )
     if name.endswith(".json"):
         document = json.loads((run / name).read_text(encoding="utf-8"))
         write_mutated(Case(case.seed, case.rng, folder), name, document)
@@ -233,7 +236,14 @@ def try_run(case: Case, run: Path) -> str:
         (folder / name).write_bytes(mutate_bytes(case.rng, (run / name).read_bytes(), int(case.rng.integers(1, 4))))
     commands: list[list[str | Path]] = [
         ["report", folder, "--out", case.folder / "page.html"],
-        ["emit", folder, "--to", str(case.rng.choice(["python", "cpp", "placement"])), "--out", case.folder / "emitted"],
+        [
+            "emit",
+            folder,
+            "--to",
+            str(case.rng.choice(["python", "cpp", "placement"])),
+            "--out",
+            case.folder / "emitted",
+        ],
         ["compare", run, folder],
         ["cache", "why", "read", "--run", folder, "--store", case.folder / "s"],
         ["report", case.folder, "--out", case.folder / "index.html"],
@@ -257,7 +267,9 @@ def try_store(case: Case) -> str:
     path.chmod(0o600)
     before = path.read_bytes()
     document = mutate_document(case.rng, json.loads(before), 1)
-    path.write_bytes(mutate_bytes(case.rng, before, 1) if case.rng.random() < 0.4 else json.dumps(document).encode(errors="replace"))
+    path.write_bytes(
+        mutate_bytes(case.rng, before, 1) if case.rng.random() < 0.4 else json.dumps(document).encode(errors="replace")
+    )
     listed = run_command("cache", "ls", "--store", store.root, "--json")
     require(listed.code == 0 and len(listed.document) == 3, f"of three entries are listed: {listed.out}{listed.err}")
     run_command("cache", "ls", "--store", store.root)
@@ -290,7 +302,7 @@ def begin(folder: Path) -> Iterator[Judge]:
             return trials[case.seed % len(trials)](case)
 
     own = {"PLACEWRIGHT_STORE": str(folder / "store"), "PLACEWRIGHT_LOCK": str(folder / "lock")}
-    with environment(**own, TERM="dumb"):  # a terminal that rich sends no control sequences of its own
+    with environment(**own):
         yield judge
 
 

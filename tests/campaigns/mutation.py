@@ -57,6 +57,8 @@ SCALARS: tuple[Any, ...] = (
     [None],
     {"": None},
 )
+BYTES = (b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"1e999", b"{", b"[" * 2000)
+LETTERS = ("", "x", "\x1b", ".", "0", "é", "\x00", "/")
 Slot = tuple[Any, Any]  # a list or dictionary, and an index or key of it
 
 
@@ -116,7 +118,7 @@ def _scale(rng: np.random.Generator, _: Any, holder: Any, key: Any, names: Seque
 def _alter_text(rng: np.random.Generator, _: Any, holder: Any, key: Any, names: Sequence[str]) -> None:
     if isinstance(holder[key], str) and holder[key]:
         at = int(rng.integers(len(holder[key])))
-        holder[key] = holder[key][:at] + str(rng.choice(["", "x", "\x1b", ".", "0", "é", "\u0000", "/"])) + holder[key][at + 1 :]
+        holder[key] = holder[key][:at] + LETTERS[rng.integers(len(LETTERS))] + holder[key][at + 1 :]
 
 
 _CHANGES: tuple[Callable[..., None], ...] = (
@@ -148,5 +150,5 @@ def mutate_bytes(rng: np.random.Generator, content: bytes, times: int) -> bytes:
             case 4:
                 del changed[at:]
             case _:
-                changed[at:at] = (b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"1e999", b"{", b"[" * 2000)[rng.integers(7)]
+                changed[at:at] = BYTES[rng.integers(len(BYTES))]
     return bytes(changed)

@@ -105,14 +105,17 @@ def run_campaign(campaign: Campaign, out: Path, *, seconds: float, first: int, m
     path, end = out / f"{campaign.name}.jsonl", time.monotonic() + seconds
     lines = read_lines(path)
     path.write_text("".join(json.dumps(asdict(line)) + "\n" for line in lines), encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="placewright-campaign-", ignore_cleanup_errors=True) as folder:
-        with campaign.begin(Path(folder).resolve()) as judge, path.open("a", encoding="utf-8") as journal:
-            for done, seed in enumerate(seeds_to_run(lines, first)):
-                if time.monotonic() >= end or done == most:
-                    break
-                lines.append(run_case(judge, seed))
-                journal.write(json.dumps(asdict(lines[-1])) + "\n")
-                journal.flush()
+    with (
+        tempfile.TemporaryDirectory(prefix="placewright-campaign-", ignore_cleanup_errors=True) as folder,
+        campaign.begin(Path(folder).resolve()) as judge,
+        path.open("a", encoding="utf-8") as journal,
+    ):
+        for done, seed in enumerate(seeds_to_run(lines, first)):
+            if time.monotonic() >= end or done == most:
+                break
+            lines.append(run_case(judge, seed))
+            journal.write(json.dumps(asdict(lines[-1])) + "\n")
+            journal.flush()
     return lines
 
 
@@ -132,4 +135,4 @@ def print_summary(rows: Sequence[tuple[str, ...]]) -> None:
     head = ("campaign", "cases", "seeds", "failures found", "failures left", "became")
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())  # noqa: T201
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
