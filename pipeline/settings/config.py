@@ -296,7 +296,7 @@ def parse_time(value: Any, what: str, example: str) -> float:
         UsageError: it is not of this form, or not more than 0.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value) if abs(value) < MOST_WHOLE else math.inf
+        seconds = float(value) if abs(value) < 1e300 else math.inf  # a whole number may be beyond all floats
     else:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
         if match is None or match[2] not in UNITS_S:
