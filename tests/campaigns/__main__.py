@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.campaigns.runner import load_campaigns, print_summary, read_lines, run_campaign, summary_row
 
-NAMES = ("files", "models")
+NAMES = ("files", "models", "graphs", "kills")
 
 
 def main() -> int:
