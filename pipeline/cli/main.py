@@ -30,6 +30,7 @@ COMMANDS = {
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
+    "gate": "pipeline.cli.gate:gate",
     "report": "pipeline.cli.report:report",
     "train": "pipeline.cli.train:train",
     "devices": "pipeline.cli.inspect_commands:devices",

@@ -16,6 +16,7 @@ TYPES: Mapping[str, str] = {
     "where": "pipeline.deploy.where:WhereRecord",
     "where-outputs": "pipeline.deploy.where_outputs:WhereOutputsRecord",
     "compare": "pipeline.deploy.compare:ComparisonRecord",
+    "gate": "pipeline.gate.gate:GateRecord",
     "calibration": "pipeline.result.records:CalibrationRecord",
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
