@@ -223,7 +223,7 @@ def _gate_model(  # noqa: PLR0913  all of them by name
             journal.add_look(look, time.monotonic() - begun)
         if journal.look is not None and not journal.look.failed:
             measured = MeasuredStarts(sides[BEFORE], sides[AFTER], inputs, modes)
-            _measure_starts(model, journal, measured, share_s, claims, say)
+            measure_starts(model, journal, measured, share_s, claims, say)
     enough = Rules().least_starts
     few = ""
     if len(journal.starts) < enough and not (journal.look and journal.look.failed):
@@ -232,14 +232,17 @@ def _gate_model(  # noqa: PLR0913  all of them by name
     return _judge(gate, model, environments, journal, claims, today, few)
 
 
-def _measure_starts(
+def measure_starts(
     model: GatedModel, journal: GateJournal, source: Starts, share_s: float, claims: int, say: Say
 ) -> None:
     """Add starts until they decide at the look, the time is used up, or a side fails twice in a row."""
     longest_s = 0.0
     failures = 0
     while len(journal.starts) < MOST_STARTS and journal.seconds + longest_s <= share_s:
-        if len(journal.starts) == LOOK and judge_together(_figures(model, journal.starts, claims, 2)) != "undecided":
+        if (
+            len(journal.starts) == LOOK
+            and judge_together(judge_figures(model, journal.starts, claims, 2)) != "undecided"
+        ):
             return
         number = len(journal.starts) + 1
         say(f"{model.name}: start {number}, {max(0.0, share_s - journal.seconds):.0f} s left for it")
@@ -296,7 +299,10 @@ def _write_inputs(model: GatedModel, path: Path) -> None:
         save_by_kind(path, load_by_kind(checks))
 
 
-def _figures(model: GatedModel, starts: Sequence[GateStart], claims: int, looks: int) -> dict[Figure, FigureRecord]:
+def judge_figures(
+    model: GatedModel, starts: Sequence[GateStart], claims: int, looks: int
+) -> dict[Figure, FigureRecord]:
+    """Return what starts say of every figure that they have."""
     found = {f: judge_figure(starts, f, model.limits.get(f), claims=claims, looks=looks) for f in FIGURES}
     return {figure: record for figure, record in found.items() if record is not None}
 
@@ -312,7 +318,7 @@ def _judge(
 ) -> GatedRecord:
     """Return what is said of one model."""
     look = journal.look or FirstLook()
-    figures = _figures(model, journal.starts, claims, journal.end() if journal.starts else 2)
+    figures = judge_figures(model, journal.starts, claims, journal.end() if journal.starts else 2)
     checks = [_running_check(look, environments)]
     if not look.failed:
         first = f"; the first operation that departs is {look.first}" if look.first else ""

@@ -80,7 +80,7 @@ class OpenVinoModel:
     def infer(self, i: int = 0) -> None:
         """Run one inference; of a model with state the first of a sequence."""
         self.begin(i)
-        self.requests[i].wait()
+        self.wait(i)
 
     def begin(self, i: int) -> None:
         """Begin an inference."""
