@@ -18,6 +18,8 @@ TYPES: Mapping[str, str] = {
     "compare": "pipeline.deploy.compare:ComparisonRecord",
     "gate": "pipeline.gate.gate:GateRecord",
     "calibration": "pipeline.result.records:CalibrationRecord",
+    "predict": "pipeline.deploy.predict:PredictRecord",
+    "machine": "runtime.calibration.machine_lines:MachineLine",
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",
