@@ -61,7 +61,7 @@ from runtime.measuring.process import (
 )
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.child import MEMORY_LIMIT, speaks_of_memory
-from runtime.measuring.process.disturbance import scheduled_ns, waited_between
+from runtime.measuring.process.disturbance import read_processor_times, waited_between
 from runtime.measuring.process.executable import (
     Arrays,
     CompiledExecutable,
@@ -165,7 +165,7 @@ class Session:
         """
         requests = self._loaded()
         self._begin_sequences()
-        before, cpu_before_s = scheduled_ns(), time.process_time()
+        before, cpu_before_s = read_processor_times(), time.process_time()
         with RealtimeScheduling(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
@@ -173,8 +173,14 @@ class Session:
             else:
                 samples, period_s, ran = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / ran
-        waited = waited_between(before, scheduled_ns())
-        return {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch, **waited}
+        after = read_processor_times()
+        return {
+            "samples_s": samples,
+            "period_s": period_s / self.batch,
+            "cpu_s": cpu_s / self.batch,
+            "others_s": after.others_s - before.others_s,
+            **waited_between(before.threads, after.threads),
+        }
 
     def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
         request, samples = self.requests[0], list[float]()
