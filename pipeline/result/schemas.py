@@ -20,6 +20,7 @@ TYPES: Mapping[str, str] = {
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",
+    "worth": "pipeline.placing.worth:WorthRecord",
     "graph": "coarsen.reading.graph.document:GraphDocument",
     "topology": "runtime.machines.topology_file:TopologyDocument",
     "costs": "runtime.machines.cost_file:Costs",
