@@ -29,6 +29,7 @@ COMMANDS = {
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
+    "worth": "pipeline.cli.worth:worth",
     "split": "pipeline.cli.split:split",
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
@@ -45,7 +46,7 @@ COMMANDS = {
     "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",
 }
-KEEPS_NOTHING = ("search", "simulate", "bound")
+KEEPS_NOTHING = ("search", "simulate", "bound", "worth")
 INTERRUPTED = 130
 BUG = 1
 

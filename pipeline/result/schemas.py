@@ -25,6 +25,7 @@ TYPES: Mapping[str, str] = {
     "bound": "pipeline.offline.records:BoundRecord",
     "scenario": "pipeline.scenario.scenario_file:ScenarioDocument",
     "scenario-result": "pipeline.scenario.records:ScenarioResult",
+    "worth": "pipeline.placing.worth:WorthRecord",
     "graph": "coarsen.reading.graph.document:GraphDocument",
     "topology": "runtime.machines.topology_file:TopologyDocument",
     "costs": "runtime.machines.cost_file:Costs",
