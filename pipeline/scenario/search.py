@@ -30,7 +30,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import Scenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
-from pipeline.scenario.configurations import BASELINES, HINTS, Candidate, ConfigurationSpace, configured
+from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
 from pipeline.system.json_lines import append_line, load_lines
@@ -58,7 +58,7 @@ class Entrant:
     failed, failed_model: why it is out, and of which model; left: why it took no further part.
     """
 
-    candidate: Candidate
+    candidate: CandidateConfiguration
     sight: Measured | None = None
     starts: dict[int, Measured] = field(default_factory=dict)
     failed: MeasurementFailed | None = None
@@ -257,7 +257,7 @@ class ScenarioSearch:
 
     # --- all of them
 
-    def _screen(self, candidates: Sequence[Candidate], share: Deadline) -> None:
+    def _screen(self, candidates: Sequence[CandidateConfiguration], share: Deadline) -> None:
         for candidate in candidates:
             entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
@@ -328,7 +328,7 @@ class ScenarioSearch:
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
-        twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
+        twin = self.entrants[TWIN] = Entrant(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
         start_s = FRESH * self._sight_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])
