@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.core.errors import DeviceError, StoreError, UnknownNameError, UsageError
 from pipeline.deploy.annotated import onnx_session
 from pipeline.deploy.rendering import render_template
 from pipeline.deploy.served import server_pipeline
@@ -193,10 +193,17 @@ def _render_program(template: str, deployment: Deployment) -> str:
 
 
 def library_of(plugin: str) -> str:
-    """Return the library of a plug-in that is registered once more."""
+    """Return the library of a plug-in that is registered once more.
+
+    Raises:
+        DeviceError: no plug-in of this name can be.
+    """
     from runtime.machines.devices import LIBRARIES
 
-    return LIBRARIES[plugin.partition(".")[0]]
+    base = plugin.partition(".")[0]
+    if base not in LIBRARIES:
+        raise DeviceError(f"No library is known of the plug-in {plugin}.", "Run `placewright tune`.")
+    return LIBRARIES[base]
 
 
 TARGETS: Mapping[str, Writer] = {

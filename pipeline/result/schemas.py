@@ -20,6 +20,8 @@ TYPES: Mapping[str, str] = {
     "search": "pipeline.offline.records:SearchDocument",
     "simulate": "pipeline.offline.records:SimulateRecord",
     "bound": "pipeline.offline.records:BoundRecord",
+    "scenario": "pipeline.scenario.scenario_file:ScenarioDocument",
+    "scenario-result": "pipeline.scenario.records:ScenarioResult",
     "graph": "coarsen.reading.graph.document:GraphDocument",
     "topology": "runtime.machines.topology_file:TopologyDocument",
     "costs": "runtime.machines.cost_file:Costs",
