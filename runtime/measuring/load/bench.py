@@ -151,7 +151,7 @@ class LoadBench:
 
     def _new_child(self) -> Child:
         timeout_s, memory_bytes = self.settings.timeout_s, self.settings.memory_bytes
-        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, module=SEVERAL_MODELS)
+        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, run=SEVERAL_MODELS)
 
     def _let_go(self) -> None:
         """Let the process that is kept let go its models; one that cannot is ended."""
