@@ -11,11 +11,11 @@ import pytest
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import ModelLoad, Scenario, ScenarioObjective
+from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import ConfigurationSpace
 from pipeline.scenario.figures import Yardstick
-from pipeline.scenario.search import ScenarioSearch, ScenarioOutcome, StartJournal
+from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.load.bench import LoadConfiguration
@@ -48,7 +48,7 @@ def search(
     memory_bytes: int = 0,
 ) -> ScenarioOutcome:
     folder.mkdir(exist_ok=True)
-    scenario = Scenario(tuple(models), objective, memory_bytes=memory_bytes)
+    scenario = LoadScenario(tuple(models), objective, memory_bytes=memory_bytes)
     deadline = Deadline.after(budget_s, bench.clock)
     plugins = {load.name: {"CPU": CPU} for load in models}
     made = ScenarioSearch(
