@@ -61,6 +61,7 @@ class Running:
         if not self.pid:
             self._run(out)
         self._open = True
+        self.status: int | None = None
 
     def _run(self, out: Path) -> None:
         """Run the command in the fork and end it; standard output goes into a file."""
@@ -83,14 +84,16 @@ class Running:
     def wait(self, seconds: float) -> int | None:
         """Return the exit status, or None if it still runs after so many seconds; what it says is read and dropped."""
         end = time.monotonic() + seconds
-        while True:
+        while self.status is None:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
                 self.close()
-                return os.waitstatus_to_exitcode(status)
+                self.status = os.waitstatus_to_exitcode(status)
+                break
             if time.monotonic() >= end:
-                return None
+                break
             self._drop_words()
+        return self.status
 
     def _drop_words(self) -> None:
         import select
