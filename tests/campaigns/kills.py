@@ -183,7 +183,7 @@ def tune_answer(folder: Path) -> Any:
 def search_arguments(graph: Path, folder: Path) -> list[str]:
     """Return a search of a placer that learns, by evaluations."""
     where = ["search", str(graph), "--topology", str(graph.with_suffix(".toml")), "--placer", "hsdag"]
-    return [*where, "--evaluations", "400", "--checkpoint", str(folder / "learned"), "--json"]
+    return [*where, "--evaluations", "150", "--checkpoint", str(folder / "learned"), "--json"]
 
 
 def search_answer(folder: Path) -> Any:
@@ -214,6 +214,11 @@ def run_whole(command: Command, folder: Path) -> float:
 @contextlib.contextmanager
 def begin(folder: Path) -> Iterator[Judge]:
     """Give what ends commands; each has run once, and the profile of that run is what all others take."""
+    # What commands import, once and before any fork.
+    import torch  # noqa: F401
+
+    import pipeline.api  # noqa: F401
+    import policy.place.learned.hsdag.hsdag  # noqa: F401
     from coarsen.reading.model.read import save_model
     from tests.e2e.conftest import DEVICES, QUICK
     from tests.models import chain, two_towers
