@@ -25,13 +25,16 @@ COMMANDS = {
     "batch": "pipeline.cli.jobs:batch",
     "bench": "pipeline.cli.bench:bench",
     "calibrate": "pipeline.cli.calibrate:calibrate",
+    "predict": "pipeline.cli.predict:predict",
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
+    "worth": "pipeline.cli.worth:worth",
     "split": "pipeline.cli.split:split",
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
+    "gate": "pipeline.cli.gate:gate",
     "report": "pipeline.cli.report:report",
     "train": "pipeline.cli.train:train",
     "devices": "pipeline.cli.inspect_commands:devices",
@@ -43,7 +46,7 @@ COMMANDS = {
     "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",
 }
-KEEPS_NOTHING = ("search", "simulate", "bound")
+KEEPS_NOTHING = ("search", "simulate", "bound", "worth")
 INTERRUPTED = 130
 BUG = 1
 
