@@ -16,6 +16,7 @@ from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.system.process import Piped, describe_ending, was_killed
 
 MEMORY_LIMIT = "PLACEWRIGHT_WORKER_MEMORY"  # environment variable that carries the limit to the child
+ONE_MODEL = "runtime.measuring.process.child_main"
 # What allocators, loaders and device plug-ins say when memory is short.
 MEMORY_WORDS = (
     "bad_alloc",
@@ -72,7 +73,7 @@ class Child:
         *,
         timeout_s: float,
         memory_bytes: int = 0,
-        run: str | Sequence[str] = "runtime.measuring.process.child_main",
+        run: str | Sequence[str] = ONE_MODEL,
     ) -> None:
         self.timeout_s = timeout_s
         self._oom_kills = _oom_kills()
