@@ -20,7 +20,7 @@ from coarsen.reading.model.files import model_sha256
 from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
-from pipeline.core.errors import ModelError, UsageError
+from pipeline.core.errors import UNPARSABLE, ModelError, UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload
 from pipeline.shared.payload import load_graph
@@ -101,7 +101,7 @@ def _read_json(path: Path) -> tuple[Mapping[str, Any], str]:
         raise ModelError(f"{path} is not valid gzip: {error}.", "Write it again, or give the plain JSON.") from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
-    except (ValueError, RecursionError) as error:
+    except UNPARSABLE as error:
         raise ModelError(f"{path} is not valid JSON: {error}.", "Correct the file, or write it again.") from error
     if not isinstance(document, Mapping):
         raise ModelError(f"{path} holds no JSON object.", "docs/graph.md describes the formats.")
