@@ -10,9 +10,9 @@ from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.placing.comparison import latency_of
 from pipeline.result.deployment import PLACEMENT
-from pipeline.result.records import PlacementRecord, from_json
+from pipeline.result.records import PlacementRecord
 from pipeline.result.result import Result
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 from runtime.measuring.contest.statistics import unpaired_ratio
 
 LEVEL = 0.95

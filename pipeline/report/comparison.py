@@ -16,8 +16,7 @@ from pipeline.core.errors import StoreError
 from pipeline.report.charts import ForestRow, draw_forest
 from pipeline.report.page import svg_file
 from pipeline.report.plain_page import Section, TableCell, number_cell
-from pipeline.result.records import from_json
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 from pipeline.store.store import write_json, write_text
 
 SCHEMA = "placewright.intervals/2"

@@ -21,7 +21,7 @@ from pipeline.report.placed_graph import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
 from pipeline.result.deployment import PLACEMENT, runs_in_segments
 from pipeline.result.directory import ManifestRecord, RunDirectory
-from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
+from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord
 from pipeline.result.result import Result
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
@@ -67,7 +67,7 @@ class RunRecords:
         try:
             graph = payload.load_graph(path / GRAPH) if (path / GRAPH).is_file() else None
             profile = payload.load_profile(path / PROFILE) if (path / PROFILE).is_file() else None
-            placement = from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
+            placement = payload.from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
             samples = _read_samples(path / SAMPLES)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.report.index import write_index
+from pipeline.report.plain_page import PlainPage, Section, number_cell
 from pipeline.report.run_page import write_report
 from tests.reports import HOSTILE, finished
 
@@ -152,6 +153,16 @@ def test_candidates_are_sorted_by_how_long_they_take(tmp_path: Path, opened: Ope
         assert names.all_inner_texts() == ["greedy 1", "CPU default"], column
         page.click(f"#candidate-table th:nth-child({column}) button")
         assert names.all_inner_texts() == ["CPU default", "greedy 1"], column
+
+
+def test_rows_without_a_value_are_sorted_last_both_ways(tmp_path: Path, opened: Opened) -> None:
+    rows = [[name, number_cell(f"{value}", value)] for name, value in (("a", None), ("b", 2.0), ("c", 10.0))]
+    section = Section("Figures", columns=("name", "figure"), rows=rows, filtered=True)
+    (tmp_path / "page.html").write_text(PlainPage("Figures", sections=[section]).text(), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    for order in (["b", "c", "a"], ["c", "b", "a"]):
+        page.click("th:has-text('figure') button")
+        assert page.locator("tbody td:first-child").all_inner_texts() == order
 
 
 def test_a_page_is_readable_in_the_dark_and_on_paper(tmp_path: Path, opened: Opened) -> None:
