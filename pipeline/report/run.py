@@ -23,12 +23,13 @@ from pipeline.result.deployment import PLACEMENT, runs_in_segments
 from pipeline.result.directory import ManifestRecord, RunDirectory
 from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord
 from pipeline.result.result import Result
+from pipeline.result.result_text import model_name
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.store.store import file_digest, json_digest
 
-VERSION = 2  # of the page; one that an earlier version made is made again
+VERSION = 3  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
 TAKEN = "latency"
 UNPLACED = "left to the runtime"
@@ -164,7 +165,7 @@ class RunRecords:
         """
         settings, default = self._settings(), Settings().to_json()
         told = settings.to_json()
-        words = ["placewright", "tune", self.manifest["model"]["path"], "--out", str(self.path)]
+        words = ["placewright", "tune", model_name(self.manifest["model"]["path"]), "--out", str(self.path)]
         words += ["--devices", ",".join(told["devices"])] if told["devices"] else []
         words += ["--budget", f"{settings.budget_s:g}s", "--seed", str(settings.seed)]
         for section, values in told.items():
