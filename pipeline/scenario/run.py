@@ -35,7 +35,7 @@ from pipeline.scenario.records import (
     ScenarioResult,
 )
 from pipeline.scenario.scenario_file import ScenarioFile
-from pipeline.scenario.search import Entrant, ScenarioSearch, SearchOutcome, StartJournal
+from pipeline.scenario.search import Entrant, ScenarioOutcome, ScenarioSearch, StartJournal
 from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
@@ -277,7 +277,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
 
 
 def _configuration_records(
-    scenario: Scenario, found: SearchOutcome, settings: MeasureSettings
+    scenario: Scenario, found: ScenarioOutcome, settings: MeasureSettings
 ) -> list[ConfigurationRecord]:
     """Return the records of all configurations, the best first, those that did not run last."""
     ordered = sorted(found.entrants.values(), key=lambda e: (e.candidate.name != found.best, not e.starts, -e.standing))
@@ -285,7 +285,7 @@ def _configuration_records(
 
 
 def _configuration_record(
-    scenario: Scenario, entrant: Entrant, found: SearchOutcome, settings: MeasureSettings
+    scenario: Scenario, entrant: Entrant, found: ScenarioOutcome, settings: MeasureSettings
 ) -> ConfigurationRecord:
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])
@@ -333,7 +333,7 @@ def _configuration_record(
     )
 
 
-def _contest_record(found: SearchOutcome, settings: MeasureSettings) -> ScenarioContest:
+def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> ScenarioContest:
     judgement, best = found.judgement, found.entrants[found.best]
     if judgement is None:
         raise RuntimeError("a contest without a judgement")

@@ -37,7 +37,7 @@ class PhaseEntry(TypedDict, total=False):
 
 
 @strict_table()
-class ModelEntry(TypedDict, total=False):
+class ScenarioModel(TypedDict, total=False):
     """A [[models]]: the model, its requests, and what is wanted of them; see `pipeline.core.scenario.ModelLoad`."""
 
     name: Required[FolderName]
@@ -66,7 +66,7 @@ class ScenarioDocument(TypedDict, total=False):
     memory: str
     load_time: str
     processor: Positive
-    models: Required[Annotated[list[ModelEntry], Field(min_length=1)]]
+    models: Required[Annotated[list[ScenarioModel], Field(min_length=1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def read_scenario(path: Path) -> ScenarioFile:
     return ScenarioFile(path, scenario, sources, document.get("objective", ""))
 
 
-def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[ModelLoad, ModelSource]]:
+def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tuple[ModelLoad, ModelSource]]:
     """Return a model; one with phases as one for each, with a copy of the weights of its own."""
     name = entry["name"]
     given = entry["model"]
@@ -201,7 +201,7 @@ def _read_shapes(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_arrivals(
-    entry: ModelEntry, folder: Path, faults: Faults
+    entry: ScenarioModel, folder: Path, faults: Faults
 ) -> tuple[Literal["poisson", "periodic", "trace"], tuple[float, ...]]:
     """Return how requests arrive, and the times of a trace."""
     text, name = entry.get("arrivals", "poisson"), entry["name"]

@@ -30,7 +30,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import Scenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
-from pipeline.scenario.configurations import BASELINES, HINTS, Candidate, ConfigurationSpace, configured
+from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, TriedConfiguration, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
 from pipeline.system.json_lines import append_line, load_lines
@@ -58,7 +58,7 @@ class Entrant:
     failed, failed_model: why it is out, and of which model; left: why it took no further part.
     """
 
-    candidate: Candidate
+    candidate: TriedConfiguration
     sight: Measured | None = None
     starts: dict[int, Measured] = field(default_factory=dict)
     failed: MeasurementFailed | None = None
@@ -76,7 +76,7 @@ class Entrant:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOutcome:
+class ScenarioOutcome:
     """What a search has come to. entrants: by name; best: of the answer; checked: None without time for it."""
 
     entrants: Mapping[str, Entrant]
@@ -129,7 +129,7 @@ class ScenarioSearch:
     bar: float = 1.0
     sights_s: list[float] = field(default_factory=list)
 
-    def run(self) -> SearchOutcome:
+    def run(self) -> ScenarioOutcome:
         """Return what the search has come to by the deadline.
 
         Raises:
@@ -159,7 +159,7 @@ class ScenarioSearch:
         control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
-        return SearchOutcome(
+        return ScenarioOutcome(
             self.entrants,
             control.candidate.name,
             best.candidate.name,
@@ -257,7 +257,7 @@ class ScenarioSearch:
 
     # --- all of them
 
-    def _screen(self, candidates: Sequence[Candidate], share: Deadline) -> None:
+    def _screen(self, candidates: Sequence[TriedConfiguration], share: Deadline) -> None:
         for candidate in candidates:
             entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
@@ -328,7 +328,7 @@ class ScenarioSearch:
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
-        twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
+        twin = self.entrants[TWIN] = Entrant(TriedConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
         start_s = FRESH * self._sight_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])

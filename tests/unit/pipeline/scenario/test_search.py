@@ -15,7 +15,7 @@ from pipeline.core.scenario import ModelLoad, Scenario, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import ConfigurationSpace
 from pipeline.scenario.figures import Yardstick
-from pipeline.scenario.search import ScenarioSearch, SearchOutcome, StartJournal
+from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.load.bench import LoadConfiguration
@@ -46,7 +46,7 @@ def search(
     budget_s: float = 400.0,
     check: Callable[[str, Variant], MeasurementFailed | None] = lambda model, variant: None,
     memory_bytes: int = 0,
-) -> SearchOutcome:
+) -> ScenarioOutcome:
     folder.mkdir(exist_ok=True)
     scenario = Scenario(tuple(models), objective, memory_bytes=memory_bytes)
     deadline = Deadline.after(budget_s, bench.clock)
