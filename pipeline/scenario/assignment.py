@@ -23,7 +23,7 @@ from pipeline.settings import registry
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ModelAssignment:
     """Where models go.
 
     device: model -> name of its device. load: share of its time that the busiest device works at the stated rates; at
@@ -44,7 +44,7 @@ def assign_models(
     memory_bytes: Mapping[str, int] | None = None,
     placer: str = "milp",
     seconds: float = 60.0,
-) -> Assignment:
+) -> ModelAssignment:
     """Return the assignment of least largest load that is found within some seconds.
 
     alone_s: (model, device) -> seconds of a request that runs alone; models go nowhere else. memory_bytes: of each
@@ -77,7 +77,7 @@ def assign_models(
             "Leave models out, or allow more devices.",
         )
     placed = zip(names, answer.best.placement.device.tolist(), strict=True)
-    return Assignment(
+    return ModelAssignment(
         {name: topology.names[d] for name, d in placed}, answer.value_s, min(answer.value_s, answer.lower_bound_s)
     )
 

@@ -44,7 +44,7 @@ MODE_KEYS = (RESERVATION, PINNING)
 
 
 @dataclass(frozen=True, slots=True)
-class TriedConfiguration:
+class CandidateConfiguration:
     """A configuration that may be measured, and what it is."""
 
     configuration: LoadConfiguration
@@ -74,7 +74,7 @@ class ConfigurationSpace:
         """Return the names of the models, in the order in which they are compiled unless another is tried."""
         return [load.name for load in self.scenario.models]
 
-    def baselines(self, alone: Mapping[str, Variant]) -> list[TriedConfiguration]:
+    def baselines(self, alone: Mapping[str, Variant]) -> list[CandidateConfiguration]:
         """Return what a search must be compared with. alone: model -> the best setting while nothing else runs."""
         hints: dict[ConfigurationKind, str] = {
             "defaults": "",
@@ -92,7 +92,7 @@ class ConfigurationSpace:
         made["equal threads"] = {name: self.setting(name, {THREADS: equal}) for name in self.names}
         made["tuned alone"] = dict(alone)
         return [
-            TriedConfiguration(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
+            CandidateConfiguration(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
             for kind, variants in made.items()
             if len(variants) == len(self.names)
         ]
@@ -106,11 +106,11 @@ class ConfigurationSpace:
         counts = thread_counts(most)
         return [self.setting(model, {THREADS: str(n)}) for n in dict.fromkeys((counts[-1], *counts[:2]))]
 
-    def first(self) -> list[TriedConfiguration]:
+    def first(self) -> list[CandidateConfiguration]:
         """Return the coarse grid, what is most likely to be good first."""
-        kept: dict[str, TriedConfiguration] = {}
+        kept: dict[str, CandidateConfiguration] = {}
         for variants in self._first_variants():
-            candidate = TriedConfiguration(configured("", variants, self.scenario.isolation))
+            candidate = CandidateConfiguration(configured("", variants, self.scenario.isolation))
             kept.setdefault(candidate.configuration.identity, candidate)
         return list(kept.values())
 
@@ -162,7 +162,7 @@ class ConfigurationSpace:
         properties = {PRECISION: precision, **given}
         return settings_variant(plugin, {k: v for k, v in properties.items() if k in of.settable}, requests)
 
-    def around(self, candidate: TriedConfiguration) -> list[TriedConfiguration]:
+    def around(self, candidate: CandidateConfiguration) -> list[CandidateConfiguration]:
         """Return the configurations one step from one of settings: one axis of one model, the mode, or the order."""
         variants = dict(candidate.configuration.models)
         if any(v.kind != "settings" for v in variants.values()):
@@ -174,7 +174,7 @@ class ConfigurationSpace:
                 found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
         if len(variants) > 1 and any(RESERVATION in v.devices[0].properties for v in variants.values()):
             found.append(dict(reversed(variants.items())))
-        made = [TriedConfiguration(configured("", each, self.scenario.isolation)) for each in found]
+        made = [CandidateConfiguration(configured("", each, self.scenario.isolation)) for each in found]
         own = candidate.configuration.identity
         return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
 

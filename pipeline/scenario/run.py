@@ -35,7 +35,7 @@ from pipeline.scenario.records import (
     ScenarioResult,
 )
 from pipeline.scenario.scenario_file import ScenarioFile
-from pipeline.scenario.search import Entrant, ScenarioOutcome, ScenarioSearch, StartJournal
+from pipeline.scenario.search import ContendingConfiguration, ScenarioOutcome, ScenarioSearch, StartJournal
 from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
@@ -285,7 +285,7 @@ def _configuration_records(
 
 
 def _configuration_record(
-    scenario: Scenario, entrant: Entrant, found: ScenarioOutcome, settings: MeasureSettings
+    scenario: Scenario, entrant: ContendingConfiguration, found: ScenarioOutcome, settings: MeasureSettings
 ) -> ConfigurationRecord:
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])

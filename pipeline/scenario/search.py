@@ -30,7 +30,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import Scenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
-from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, TriedConfiguration, configured
+from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
 from pipeline.system.json_lines import append_line, load_lines
@@ -52,13 +52,13 @@ CheckOutputs = Callable[[str, Variant], MeasurementFailed | None]  # of a model,
 
 
 @dataclass(slots=True)
-class Entrant:
+class ContendingConfiguration:
     """A configuration, and its starts: sight, of the screening; starts, of the final, by their number.
 
     failed, failed_model: why it is out, and of which model; left: why it took no further part.
     """
 
-    candidate: TriedConfiguration
+    candidate: CandidateConfiguration
     sight: Measured | None = None
     starts: dict[int, Measured] = field(default_factory=dict)
     failed: MeasurementFailed | None = None
@@ -79,7 +79,7 @@ class Entrant:
 class ScenarioOutcome:
     """What a search has come to. entrants: by name; best: of the answer; checked: None without time for it."""
 
-    entrants: Mapping[str, Entrant]
+    entrants: Mapping[str, ContendingConfiguration]
     control: str
     best: str
     judgement: Judgement | None
@@ -125,7 +125,7 @@ class ScenarioSearch:
     journal: StartJournal
     check_outputs: CheckOutputs
     say: Say
-    entrants: dict[str, Entrant] = field(default_factory=dict)
+    entrants: dict[str, ContendingConfiguration] = field(default_factory=dict)
     bar: float = 1.0
     sights_s: list[float] = field(default_factory=list)
 
@@ -169,7 +169,7 @@ class ScenarioSearch:
             missing_s,
         )
 
-    def _searched(self) -> list[Entrant]:
+    def _searched(self) -> list[ContendingConfiguration]:
         known = [e for e in self.entrants.values() if e.candidate.kind == "searched" and e.failed is None]
         return [e for e in known if e.sight is not None and not e.sight.limit]
 
@@ -257,9 +257,9 @@ class ScenarioSearch:
 
     # --- all of them
 
-    def _screen(self, candidates: Sequence[TriedConfiguration], share: Deadline) -> None:
+    def _screen(self, candidates: Sequence[CandidateConfiguration], share: Deadline) -> None:
         for candidate in candidates:
-            entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
+            entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
             if share.left_s < self._sight_s and candidate.kind != "defaults":
@@ -276,7 +276,7 @@ class ScenarioSearch:
         """Return the seconds that a first sight takes, by the last few; 0 where there was none."""
         return float(np.median(self.sights_s[-5:])) if self.sights_s else 0.0
 
-    def _start(self, entrant: Entrant, part: str, number: int) -> Measured | None:
+    def _start(self, entrant: ContendingConfiguration, part: str, number: int) -> Measured | None:
         """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
         configuration = entrant.candidate.configuration
         twin = " twin" * (entrant.candidate.kind == "twin")
@@ -312,7 +312,7 @@ class ScenarioSearch:
 
     # --- the final
 
-    def _final(self, control: Entrant) -> tuple[Entrant, Judgement | None, float]:
+    def _final(self, control: ContendingConfiguration) -> tuple[ContendingConfiguration, Judgement | None, float]:
         """Return the best baseline, what starts in new processes say beside it, and the seconds that were missing."""
         least = self.settings.least_starts
         best = max(e.standing for e in self.entrants.values() if e.candidate.kind in BASELINES)
@@ -328,7 +328,7 @@ class ScenarioSearch:
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
-        twin = self.entrants[TWIN] = Entrant(TriedConfiguration(same, "twin"))
+        twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
         start_s = FRESH * self._sight_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])
@@ -366,16 +366,16 @@ class ScenarioSearch:
             judgement = self._judge(best_baseline, others, contenders, doubled=control)
         return best_baseline, judgement, missing_s
 
-    def _best_baseline(self, baselines: Sequence[Entrant]) -> Entrant:
+    def _best_baseline(self, baselines: Sequence[ContendingConfiguration]) -> ContendingConfiguration:
         """Return the best by the starts of the final; the first, unless another is better by what counts."""
         first = baselines[0]
         there = [b for b in baselines if b.failed is None and b.starts and len(b.starts) == len(first.starts)]
         best = max(there, key=lambda b: b.standing, default=first)
         return best if best.standing > first.standing + math.log1p(self.settings.least) else first
 
-    def _right_ones(self, ranked: Sequence[Entrant], most: int) -> list[Entrant]:
+    def _right_ones(self, ranked: Sequence[ContendingConfiguration], most: int) -> list[ContendingConfiguration]:
         """Return the best whose models give the outputs that they should; the others are out."""
-        right: list[Entrant] = []
+        right: list[ContendingConfiguration] = []
         for entrant in ranked:
             if len(right) == most:
                 entrant.left = entrant.left or "no better than those compared"
@@ -392,16 +392,16 @@ class ScenarioSearch:
 
     def _judge(
         self,
-        control: Entrant,
-        baselines: Sequence[Entrant],
-        contenders: Sequence[Entrant],
-        doubled: Entrant | None = None,
+        control: ContendingConfiguration,
+        baselines: Sequence[ContendingConfiguration],
+        contenders: Sequence[ContendingConfiguration],
+        doubled: ContendingConfiguration | None = None,
     ) -> Judgement:
         """Return what the starts say. doubled: whose double the twin is, if it is not the control."""
         rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
         there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
 
-        def beside(other: Entrant) -> dict[str, list[float]]:
+        def beside(other: ContendingConfiguration) -> dict[str, list[float]]:
             of = {e.candidate.name: (e, (doubled or control) if e.candidate.kind == "twin" else other) for e in there}
             return {
                 name: [
@@ -416,7 +416,7 @@ class ScenarioSearch:
         over = {b.candidate.name: beside(b) for b in baselines if b in there and not b.left}
         return judge_starts(beside(control), rules, contenders=max(1, len(contenders)), over=over)
 
-    def _answer(self, control: Entrant, judgement: Judgement | None) -> Entrant:
+    def _answer(self, control: ContendingConfiguration, judgement: Judgement | None) -> ContendingConfiguration:
         """Return the best that is claimed and keeps the limits; else the best baseline that does."""
         for name in judgement.claimed if judgement is not None else ():
             entrant = self.entrants[name]
@@ -434,7 +434,7 @@ class ScenarioSearch:
 
     # --- the check
 
-    def _check(self, best: Entrant) -> CheckRecord | None:
+    def _check(self, best: ContendingConfiguration) -> CheckRecord | None:
         """Return what the answer does in new processes, with more requests; None without time, or where it fails."""
         load = self.scenario.objective == "load"
         multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
