@@ -16,7 +16,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.stages import Placer, Predictor, Subject
 from pipeline.placing.setup import problem_of
 from pipeline.settings import registry
@@ -37,7 +37,7 @@ class ModelAssignment:
 
 
 def assign_models(
-    scenario: Scenario,
+    scenario: LoadScenario,
     devices: Sequence[DeviceSpec],
     alone_s: Mapping[tuple[str, str], float],
     *,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.core.scenario import Isolation, Scenario
+from pipeline.core.scenario import Isolation, LoadScenario
 from pipeline.scenario.records import ConfigurationKind
 from runtime.machines.devices import KINDS, PRECISION, Plugin
 from runtime.measuring.contest.baselines import plain_variant
@@ -64,7 +64,7 @@ class ConfigurationSpace:
     what the baselines use. processors: that may be used all the time. weights: model -> its share of the work.
     """
 
-    scenario: Scenario
+    scenario: LoadScenario
     plugins: Mapping[str, Mapping[str, Plugin]]
     processors: int
     weights: Mapping[str, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.records import ServedFigures
 from runtime.measuring.load.bench import SeatedModels, Window
 from runtime.measuring.load.drive import LoadTimes
@@ -99,7 +99,7 @@ class Yardstick:
     deadline: after which no window begins, but the first.
     """
 
-    scenario: Scenario
+    scenario: LoadScenario
     longest_s: float = 10.0
     closed_s: float = 0.8
     deadline: Deadline = NEVER

@@ -15,7 +15,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.directory import MANIFEST
 from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord, from_json
@@ -277,7 +277,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
 
 
 def _configuration_records(
-    scenario: Scenario, found: ScenarioOutcome, settings: MeasureSettings
+    scenario: LoadScenario, found: ScenarioOutcome, settings: MeasureSettings
 ) -> list[ConfigurationRecord]:
     """Return the records of all configurations, the best first, those that did not run last."""
     ordered = sorted(found.entrants.values(), key=lambda e: (e.candidate.name != found.best, not e.starts, -e.standing))
@@ -285,7 +285,7 @@ def _configuration_records(
 
 
 def _configuration_record(
-    scenario: Scenario, entrant: ContendingConfiguration, found: ScenarioOutcome, settings: MeasureSettings
+    scenario: LoadScenario, entrant: ContendingConfiguration, found: ScenarioOutcome, settings: MeasureSettings
 ) -> ConfigurationRecord:
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])

@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import UsageError, suggest_name
-from pipeline.core.scenario import Isolation, LatePolicy, ModelLoad, Phase, Scenario, ScenarioObjective
+from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoad, Phase, ScenarioObjective
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
 from pipeline.shared.validation import Faults, repeated_values, strict_table
@@ -83,7 +83,7 @@ class ScenarioFile:
     """What a scenario file says. sources: of the models, by name. stated: the objective, "" where it follows."""
 
     path: Path
-    scenario: Scenario
+    scenario: LoadScenario
     sources: Mapping[str, ModelSource]
     stated: ScenarioObjective | Literal[""] = ""
 
@@ -125,7 +125,7 @@ def read_scenario(path: Path) -> ScenarioFile:
     faults.end()
     if objective == "throughput":
         loads = [replace(load, rate=0.0) for load in loads]  # closed loops
-    scenario = Scenario(
+    scenario = LoadScenario(
         tuple(loads),
         objective,
         document.get("isolation", "process"),

@@ -27,7 +27,7 @@ import numpy as np
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
 from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
@@ -116,7 +116,7 @@ class StartJournal:
 class ScenarioSearch:
     """The search for the best configuration of one scenario; see the module."""
 
-    scenario: Scenario
+    scenario: LoadScenario
     space: ConfigurationSpace
     bench: ScenarioBench
     yardstick: Yardstick

@@ -35,8 +35,8 @@ class InputShapes:
     given: texts such as "image=1x3x640x640", or "image[1,3,640,640]" as OpenVINO's tools have it, a question mark for
     what stays dynamic, "32..640" for what stays so within bounds, "scalar" for no dimension; of a model of one input
     the name may be left out. ranges: texts of `SizeRange`s, whose bounds are among `given`. keep_dynamic: leave all
-    other inputs as they are. data: an npz file with an array for each input, "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay
-    dynamic will be measured with, and are tried with; 0 if they will not be.
+    other inputs as they are. data: an npz file with an array for each input, "" for none; data_sha256: of its content.
+    dynamic_size: what dimensions that stay dynamic will be measured with, and are tried with; 0 if they will not be.
     """
 
     given: tuple[str, ...] = CoarsenSettings().shapes

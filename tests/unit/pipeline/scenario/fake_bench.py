@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times
 from runtime.measuring.load.bench import LoadConfiguration, LoadError, Window
 from runtime.measuring.load.drive import LoadTimes
@@ -44,7 +44,7 @@ class FakeSeats:
     loaded: Mapping[str, Any]
     load_s: float = 0.1
 
-    def window(self, scenario: Scenario, times: LoadTimes, *, seed: int) -> Window:
+    def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
         bench = self.bench
         bench.clock.now_s += times.due_s
         bench.windows.append((self.configuration.name, times))

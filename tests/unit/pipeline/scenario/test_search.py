@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import ModelLoad, Scenario, ScenarioObjective
+from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import ConfigurationSpace
 from pipeline.scenario.figures import Yardstick
@@ -48,7 +48,7 @@ def search(
     memory_bytes: int = 0,
 ) -> ScenarioOutcome:
     folder.mkdir(exist_ok=True)
-    scenario = Scenario(tuple(models), objective, memory_bytes=memory_bytes)
+    scenario = LoadScenario(tuple(models), objective, memory_bytes=memory_bytes)
     deadline = Deadline.after(budget_s, bench.clock)
     plugins = {load.name: {"CPU": CPU} for load in models}
     made = ScenarioSearch(

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times
 from runtime.measuring.load.drive import Drive, LoadTimes, Serve
 
@@ -15,7 +15,7 @@ TIMES = LoadTimes(fill_s=0.05, measured_s=0.2, tail_s=0.05, drain_s=1.0, hang_s=
 
 
 def run(serves: dict[str, list[Serve]], *loads: ModelLoad, times: LoadTimes = TIMES) -> dict[str, RequestLog]:
-    logs, errors = Drive(serves, Scenario(loads), times, seed=3).run()
+    logs, errors = Drive(serves, LoadScenario(loads), times, seed=3).run()
     assert errors == {}
     return logs
 
@@ -88,7 +88,7 @@ def test_a_model_that_fails_is_named_and_the_others_go_on() -> None:
 
     loads = ModelLoad("a", rate=100), ModelLoad("b", concurrency=1), ModelLoad("c", rate=100)
     serves: dict[str, list[Serve]] = {"a": [fails], "b": [fails], "c": [lambda: None]}
-    logs, errors = Drive(serves, Scenario(loads), TIMES, seed=0).run()
+    logs, errors = Drive(serves, LoadScenario(loads), TIMES, seed=0).run()
     assert {name: str(error) for name, error in errors.items()} == {"a": "no such layer", "b": "no such layer"}
     assert logs["c"].dropped == 0
     assert logs["c"].measured.sum() > 5
@@ -99,7 +99,7 @@ def test_a_model_that_hangs_is_named_and_the_others_have_their_samples() -> None
     forever = threading.Event()
     loads = ModelLoad("a", rate=100), ModelLoad("b", rate=100)
     times = LoadTimes(0.0, 0.1, 0.0, drain_s=0.05, hang_s=0.05)
-    logs, errors = Drive({"a": [forever.wait], "b": [lambda: None]}, Scenario(loads), times, seed=0).run()
+    logs, errors = Drive({"a": [forever.wait], "b": [lambda: None]}, LoadScenario(loads), times, seed=0).run()
     forever.set()
     assert list(errors) == ["a"]
     assert logs["b"].dropped == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.scenario import Isolation, ModelLoad, Scenario
+from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.space import settings_variant
 from runtime.measuring.load.bench import LoadBench, LoadConfiguration, LoadError, closed_loop
@@ -45,7 +45,7 @@ def test_models_are_served_at_once_and_chains_stay_together(models: dict[str, Pa
         assert [sorted(group) for group in seats.children] == (
             [["chain", "state", "towers"]] if isolation == "process" else [["chain", "towers"], ["state"]]
         )
-        window = seats.window(Scenario(loads), TIMES, seed=1)
+        window = seats.window(LoadScenario(loads), TIMES, seed=1)
     assert window.failed == {}
     assert len(window.logs["chain"].due_s) == 2 * len(window.logs["towers"].due_s) > 0
     assert not np.isnan(window.logs["towers"].end_s).any()
