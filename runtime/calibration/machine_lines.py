@@ -28,6 +28,7 @@ NAMED_BY = 12  # digits of a fingerprint that name a file
 ELEMENTWISE = re.compile(
     r"Add|Subtract|Multiply|Divide|Maximum|Minimum|SquaredDifference|Power|Relu|PRelu|Elu|Gelu|Selu|Swish|HSwish|Mish"
     r"|HSigmoid|Sigmoid|Tanh|SoftPlus|SoftSign|Clamp|Exp|Log|Sqrt|Abs|Negative|Floor|Round|FakeQuantize|Convert"
+    r"|BatchNormInference|Reshape|Squeeze|Unsqueeze"
 )
 Row = tuple[str, float, float, float, float]  # type, FLOPs, bytes read, bytes written, seconds
 
@@ -54,8 +55,8 @@ class MachineLine(TypedDict, total=False):
 def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
     """Return what is known of the operations of a graph; op_s: float64 [n], their seconds, 0 where unknown.
 
-    An elementwise operation counts to the one whose only result it takes, as runtimes run both as one kernel.
-    Constants, parameters and results take no part.
+    An elementwise operation, or one that changes the shape alone, counts to the one whose only reader it is: runtimes
+    run both as one kernel. Constants, parameters and results take no part.
     """
     seconds = np.zeros(graph.n) if op_s is None else op_s
     types = [graph.type_names[t] for t in graph.op_type]
