@@ -67,13 +67,18 @@ def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
     into: dict[int, list[int]] = {}
     for producer, consumer in graph.edges[:, flows].T.tolist():
         into.setdefault(consumer, []).append(producer)
+    held: dict[int, list[int]] = {}  # what lies ready before an inference, and is read by it
+    for producer, consumer in graph.edges[:, graph.edge_bytes == 0].T.tolist():
+        held.setdefault(consumer, []).append(producer)
+    weights = graph.weight_bytes.astype(np.float64)
     for i in topological_order(graph).tolist():
+        weights[i] += sum(weights[p] for p in held.get(i, ()))
         if ELEMENTWISE.fullmatch(types[i]):
             alone = [p for p in into.get(i, ()) if readers[p] == 1 and graph.out_bytes[p] == graph.out_bytes[i]]
             head[i] = head[alone[0]] if alone else i
     within = flows & (head[graph.edges[0]] == head[graph.edges[1]])
     passed = np.bincount(head[graph.edges[0]], weights=graph.edge_bytes * within, minlength=graph.n)
-    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + graph.weight_bytes
+    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + weights
     sums = [
         np.bincount(head, weights=each, minlength=graph.n) for each in (graph.flops, read, graph.out_bytes, seconds)
     ]

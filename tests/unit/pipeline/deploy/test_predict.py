@@ -61,13 +61,13 @@ def test_models_that_are_left_out_are_predicted_within_a_fifth_and_by_the_interv
     errors = np.abs(np.expm1(left_out_errors(lines)))
     assert np.median(errors) < 0.2
     inside = []
-    for seed in range(100, 120):
+    for seed in range(100, 160):
         line = drawn_line(seed)
         said = predict_seconds(lines, [tuple(row) for row in line["rows"]])
         assert said.low is not None
         assert said.high is not None
         inside.append(said.low <= line["latency_s"] <= said.high)
-    assert sum(inside) >= 17  # 18 of 20 are expected
+    assert sum(inside) >= 50  # 54 of 60 are expected
 
 
 def test_what_was_measured_at_its_size_is_told_from_what_was_not() -> None:
