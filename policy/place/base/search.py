@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import entry_points
 from itertools import islice
 from typing import Protocol
 
@@ -69,11 +71,21 @@ class Method(Protocol):
         Raises:
             DeviceError: no placement fits the devices.
         """
-        name = type(self).__module__.rpartition(".")[2]  # one method per module, which has its name
-        search = Search(problem, evaluator, budget, progress, author=name)
+        search = Search(problem, evaluator, budget, progress, author=registered_name(type(self)))
         with suppress(BudgetEndedError):
             self.run(search, seed=seed)
         return search.answer()
+
+
+@cache
+def registered_name(method: type) -> str:
+    """Return the name of a method: of a plug-in that of its entry point, else that of its module, which holds one."""
+    module = method.__module__
+    if not module.startswith("policy."):
+        for entry in entry_points(group="placewright.place"):
+            if entry.value == f"{module}:{method.__qualname__}":
+                return entry.name
+    return module.rpartition(".")[2]
 
 
 class Search:
