@@ -124,7 +124,11 @@ class Portfolio(Method):
         if search.done or enumerated(search) or search.done:
             return
         if search.simulator is None:
-            self._climb(search, seed)
+            # Measurements are expensive: a greedy climb comes before random moves
+            self._rules(search, seed)
+            repair_memory(search, seed=seed)
+            _part(search, "greedy", Greedy(), seed, share=MEASURED)
+            _part(search, "anneal", Anneal(), seed)
         elif search.problem.graph.n > HUGE:  # of which two lanes would fill the memory
             _part(search, "multilevel", Multilevel(), seed)
             if not search.done:
@@ -212,13 +216,6 @@ class Portfolio(Method):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed, seconds=RULED * allowed_s)
-
-    def _climb(self, search: Search, seed: int) -> None:
-        """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
-        self._rules(search, seed)
-        repair_memory(search, seed=seed)
-        _part(search, "greedy", Greedy(), seed, share=MEASURED)
-        _part(search, "anneal", Anneal(), seed)
 
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""

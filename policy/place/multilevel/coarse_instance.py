@@ -52,7 +52,15 @@ def coarse_instance_of(
         latency_s=np.array(topology.link_latency_s),
         per_byte_s=1.0 / topology.link_bytes_per_s,
     )
-    return coarse._replace(tail_s=_tails(coarse)), cells
+    # float64 [c], the longest path from each cell's begin to the end, on the fastest devices, without links
+    ptr = coarse.reader_ptr[coarse.tensor_ptr]
+    order, _ = breadth_first(ptr, coarse.reader)
+    fastest = np.zeros(coarse.op_s.shape[0])
+    fastest[order] = coarse.op_s[order].min(axis=1)
+    no_links = np.zeros(coarse.reader.size)
+    return coarse._replace(
+        tail_s=longest_paths(order.astype(np.int64), ptr, coarse.reader.astype(np.int64), no_links, fastest)
+    ), cells
 
 
 def cells_of(graph: Graph, label: Int32) -> Grouping:
@@ -69,9 +77,17 @@ def cells_of(graph: Graph, label: Int32) -> Grouping:
             k = label.size
             producer, consumer = edges if way != "behind" else edges[::-1]
             ptr, reader = _rows(producer, consumer, k)
-            order, depth = _order(ptr, reader)
+            # (order, depth), int32 [k]; nodes on or behind cycles come last, at depths of their own
+            order, depth = breadth_first(ptr, reader)
+            last = np.setdiff1d(np.arange(depth.size, dtype=np.int32), order)
+            depth[last] = np.arange(order.size, depth.size)
+            order = np.append(order, last)
             if way == "beside":
-                head = _first_equal(label.astype(np.int64) * (k + 1) + depth)
+                # int32 [k], the first index at which each value stands
+                _, first, which = np.unique(
+                    label.astype(np.int64) * (k + 1) + depth, return_index=True, return_inverse=True
+                )
+                head = first[which].astype(np.int32)
             else:
                 read_ptr, read = _rows(consumer, producer, k)
                 head = _joined(order, read_ptr, read, label)
@@ -93,20 +109,6 @@ def _rows(source: Int32, target: Int32, k: int) -> tuple[Int64, Int32]:
     return row_ptr(source, k), np.ascontiguousarray(target[by_source], dtype=np.int32)
 
 
-def _first_equal(key: Int64) -> Int32:
-    """Return int32 [k], the first index at which each value stands."""
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return first[which].astype(np.int32)
-
-
-def _order(ptr: Int64, reader: Int32) -> tuple[Int32, Int32]:
-    """Return (order, depth), int32 [k]; nodes on or behind cycles come last, at depths of their own."""
-    order, depth = breadth_first(ptr, reader)
-    last = np.setdiff1d(np.arange(depth.size, dtype=np.int32), order)
-    depth[last] = np.arange(order.size, depth.size)
-    return np.append(order, last), depth
-
-
 @compiled
 def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
     """Return int32 [k], the first node of each node's cell, after every node joined the one cell it reads, if one."""
@@ -126,13 +128,3 @@ def _joined(order: Int32, ptr: Int64, read: Int32, label: Int32) -> Int32:
         if only >= 0 and label[only] == label[v] and not (apart and ptr[only] == ptr[only + 1]):
             head[v] = only
     return head
-
-
-def _tails(coarse: CoarseInstance) -> Float64:
-    """Return float64 [c], the longest path from each cell's begin to the end, on the fastest devices, without links."""
-    ptr = coarse.reader_ptr[coarse.tensor_ptr]
-    order, _ = breadth_first(ptr, coarse.reader)
-    fastest = np.zeros(coarse.op_s.shape[0])
-    fastest[order] = coarse.op_s[order].min(axis=1)
-    no_links = np.zeros(coarse.reader.size)
-    return longest_paths(order.astype(np.int64), ptr, coarse.reader.astype(np.int64), no_links, fastest)

@@ -23,7 +23,7 @@ from policy.place.local.anneal import best_order
 from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, repair_memory, tight
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel.coarse_search import CoarseSearch
-from policy.place.multilevel.layers import Layers, layers_of
+from policy.place.multilevel.layers import layers_of
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.starts import starts
 from policy.place.rules.catalogue import LINEAR_RULES
@@ -130,7 +130,14 @@ class Multilevel(Method):
         levels = hierarchy(problem, least=problem.topology.p, held=held)
         near_goal = [nearest(levels, goal) for goal in (COARSE, 4 * COARSE)]
         layers = layers_of(levels)
-        chosen = self._chosen(levels, layers)
+        # The levels whose clusters are moved, coarse to fine
+        finest = self.finest or levels[0].k
+        chosen = [level for level in levels if level.k <= finest] or [levels[-1]]
+        parts = 1
+        while layers is not None and layers.count * parts <= finest:
+            chosen.append(layers.level(parts))
+            parts *= 2
+        chosen = sorted(chosen, key=lambda level: level.k)
         rough = CoarseSearch.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
         return None if first is None else SearchStart(chosen, rough, first)
@@ -145,16 +152,6 @@ class Multilevel(Method):
         else:
             seeded = [partial(part, rng=child) for child in rng.spawn(self.workers)]
             run_parallel(search, seeded, workers=self.workers)
-
-    def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
-        """Return the levels whose clusters are moved, coarse to fine."""
-        finest = self.finest or levels[0].k
-        chosen = [level for level in levels if level.k <= finest] or [levels[-1]]
-        parts = 1
-        while layers is not None and layers.count * parts <= finest:
-            chosen.append(layers.level(parts))
-            parts *= 2
-        return sorted(chosen, key=lambda level: level.k)
 
     def _refine_coarse(
         self, search: Search, *, begun: Placement, rough: CoarseSearch, rng: np.random.Generator

@@ -82,9 +82,7 @@ class PipelinedEvaluator:
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=execution.memory)
         self._nets = SentTensors.of(subject.graph, subject.grouping.group)
-        self._machine = self._machine_of(self._nets)
-
-    def _machine_of(self, nets: SentTensors) -> kernels.PipelinedMachine:
+        nets = self._nets
         in_ptr, net = nets.by_node(len(self._nodes.names))
         graph, grouping = self._subject.graph, self._subject.grouping
         op_s, back_s = owned(self._nodes.op_s), np.zeros((0, len(self._nodes.devices)))
@@ -94,7 +92,7 @@ class PipelinedEvaluator:
             op_s, back_s = (
                 sum_per_group(np.where(mine[:, None], own_s, 0.0), grouping) for mine in (~backward, backward)
             )
-        return kernels.PipelinedMachine(
+        self._machine = kernels.PipelinedMachine(
             op_s=op_s,
             back_s=back_s,
             back=backward[nets.maker].astype(np.int64),

@@ -49,7 +49,11 @@ def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = 
         CyclicGraphError: the graph has a cycle.
     """
     producer, consumer = graph.edges
-    facts = _facts(graph)
+    constant, entry = of_type(graph, CONSTANT), of_type(graph, ENTRIES)
+    to_result = of_type(graph, RESULT)[consumer]
+    readers = np.bincount(producer[~to_result], minlength=graph.n)
+    from_others = np.bincount(consumer[~entry[producer]], minlength=graph.n) > 0
+    facts = _Facts(constant, entry, to_result, readers, ~entry & (readers == 1) & ~from_others)
     close = unit[producer] == unit[consumer]
     # A Result elsewhere than its producer would have to be told from supplies where the first of a part is looked for.
     close &= bool(np.all(close[facts.to_result]))
@@ -111,15 +115,6 @@ class _Facts(NamedTuple):
     to_result: Bool
     readers: Int64
     prepares: Bool
-
-
-def _facts(graph: Graph) -> _Facts:
-    producer, consumer = graph.edges
-    constant, entry = of_type(graph, CONSTANT), of_type(graph, ENTRIES)
-    to_result = of_type(graph, RESULT)[consumer]
-    readers = np.bincount(producer[~to_result], minlength=graph.n)
-    from_others = np.bincount(consumer[~entry[producer]], minlength=graph.n) > 0
-    return _Facts(constant, entry, to_result, readers, ~entry & (readers == 1) & ~from_others)
 
 
 def of_type(graph: Graph, types: frozenset[str]) -> Bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Int32, Int64
+from pipeline.core.arrays import Int32, Int64
 from pipeline.core.graph import Graph, Grouping, components
 from runtime.simulators.sequential import cuts
 from runtime.simulators.sequential.breaking import TO_RESULT, component_graph_of
@@ -62,7 +62,12 @@ class Cutter:
         to_result = of_type(graph, RESULT)[consumer]
         together = np.zeros(graph.m, bool) if node is None else node[producer] == node[consumer]
         units = components(graph.n, producer[together], consumer[together])
-        links = _between(units, producer[~together], consumer[~together], to_result[~together])
+        # the different edges between units; boundaries are found for each placement
+        ends = np.stack(
+            [units.group[producer[~together]], units.group[consumer[~together]], to_result[~together].astype(np.int32)]
+        )
+        source, target, result = np.unique(ends, axis=1)
+        links = np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement
         few, each = merged(graph, units.group, chains=True), merged(graph, units.group)
         first = np.full(units.k, graph.n, np.int32)
         computing = np.where(of_type(graph, CONSTANT), graph.n, np.arange(graph.n)).astype(np.int32)
@@ -110,10 +115,3 @@ class Cutter:
 def count_by_device(graph: Graph, device: Int32, p: int) -> Int64:
     """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
     return Cutter.of(graph).count_by_device(device, p)
-
-
-def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> Int32:
-    """Return the different edges between units, see `cuts.CutModel.links`."""
-    ends = np.stack([units.group[producer], units.group[consumer], to_result.astype(np.int32)])
-    source, target, result = np.unique(ends, axis=1)
-    return np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement

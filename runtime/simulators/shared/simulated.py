@@ -68,23 +68,17 @@ class Nodes:
         the devices that run something.
         """
         if not np.isfinite(seconds):
-            return self._refusal(placement)
+            refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
+            pairs = [f"{self.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
+            return MeasurementFailed("refused", "; ".join(pairs))
         short = held_bytes - self.capacity_bytes
         if np.any(short > 0):
-            return self._shortage(short)
+            full = np.flatnonzero(short > 0)[:NAMED]
+            return MeasurementFailed(
+                "out_of_memory", "; ".join(f"{self.devices[d]} lacks {bytes_text(short[d], 6)} of memory" for d in full)
+            )
         names = tuple(self.devices[d] for d in np.flatnonzero(used))
         return Prediction(float(seconds), executed_on=names, subgraphs=subgraphs)
-
-    def _refusal(self, placement: Placement) -> MeasurementFailed:
-        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
-        pairs = [f"{self.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
-        return MeasurementFailed("refused", "; ".join(pairs))
-
-    def _shortage(self, short: Int64) -> MeasurementFailed:
-        full = np.flatnonzero(short > 0)[:NAMED]
-        return MeasurementFailed(
-            "out_of_memory", "; ".join(f"{self.devices[d]} lacks {bytes_text(short[d], 6)} of memory" for d in full)
-        )
 
 
 def known_costs(subject: Subject, measurer: str) -> CostTable:

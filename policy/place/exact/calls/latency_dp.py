@@ -56,7 +56,18 @@ class LatencyDp(Method):
         known = search.problem.derived(_nothing_known)
         program = None if search.done else search.problem.derived(SeriesProgram.of)
         if program is not None and not known:
-            self._begin(search, program, seed)
+            # Ask about the least sum of stages that are intervals of an order, for several orders
+            elements, rng = program.stages.elements, np.random.default_rng(seed)
+            rank = -np.arange(float(elements.k))
+            until_s = time.monotonic() + ORDERING * search.left_s
+            for _ in range(ORDERS):
+                ideals = prefixes_of(program.stages, order_of(elements, rank))
+                staged = program.least_sum(ideals, lambda: search.left_s > 0)
+                if staged is not None:
+                    search.evaluate([program.placement(staged.device)])
+                if time.monotonic() > until_s:
+                    break
+                rank = rng.random(elements.k)
         if not search.done:
             prove_bound(search, seconds=BOUND_S)
         if program is None or search.done:
@@ -78,20 +89,6 @@ class LatencyDp(Method):
             return None
         search.details["ideals"] = float(ideals.size)
         return program.least_sum(ideals, lambda: search.left_s > 0)
-
-    def _begin(self, search: Search, program: SeriesProgram, seed: int) -> None:
-        """Ask about the least sum of stages that are intervals of an order, for several orders."""
-        elements, rng = program.stages.elements, np.random.default_rng(seed)
-        rank = -np.arange(float(elements.k))
-        until_s = time.monotonic() + ORDERING * search.left_s
-        for _ in range(ORDERS):
-            ideals = prefixes_of(program.stages, order_of(elements, rank))
-            staged = program.least_sum(ideals, lambda: search.left_s > 0)
-            if staged is not None:
-                search.evaluate([program.placement(staged.device)])
-            if time.monotonic() > until_s:
-                break
-            rank = rng.random(elements.k)
 
     def _play(self, search: Search) -> None:
         """Let the rounds of the game propose placements, and prove bounds where they hold for the problem."""

@@ -308,44 +308,40 @@ def best_of_prefixes(
     )
     pairs = 0
     while span[0] < span[1] and pairs < span[2]:
-        pairs += 1 + _scanned(charges, choices, scan, best, goal, span[0])
+        # Fill in the values of one prefix, or find the goal's last stage
+        i = span[0]
+        order, work_s, pay_s = scan.order, scan.work_s, scan.pay_s
+        live = scan.states[: _live(choices, scan.priced_s[i], scan.priced_s[order.size], scan.states)]
+        worst_s = choices.limit_s if live.size else 0.0
+        for q in range(work_s.size):
+            work_s[q] = 0.0
+            pay_s[q] = 0.0
+        held, j = 0, i
+        while j > 0:
+            e = order[j - 1]
+            for q in range(work_s.size):
+                work_s[q] += charges.work_s[e, q]
+            held += charges.held_bytes[e]
+            if not _open(charges, choices, work_s, held, worst_s):
+                break
+            j -= 1
+            entered(charges, scan.inside, pay_s, e)
+            stage = (j, work_s, pay_s, held)
+            if goal[0] >= 0:
+                if _leads_there(charges, choices, best, goal, stage):
+                    break
+            else:
+                _improved(charges, choices, best, i, stage, worst_s)
+                if (i - j) % SELDOM == 0:
+                    worst_s = _worst(best, i, live)
+        for x in range(j, i):
+            for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
+                scan.inside[charges.net[y]] -= 1
+        if goal[0] < 0:
+            _settled(choices, best, i)
+        pairs += 1 + i - j
         span[0] += 1
     return pairs
-
-
-@inner
-def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoads, goal: Int64, i: int) -> int:
-    """Fill in the values of one prefix, or find the goal's last stage; return how many pairs were priced."""
-    order, work_s, pay_s = scan.order, scan.work_s, scan.pay_s
-    live = scan.states[: _live(choices, scan.priced_s[i], scan.priced_s[order.size], scan.states)]
-    worst_s = choices.limit_s if live.size else 0.0
-    for q in range(work_s.size):
-        work_s[q] = 0.0
-        pay_s[q] = 0.0
-    held, j = 0, i
-    while j > 0:
-        e = order[j - 1]
-        for q in range(work_s.size):
-            work_s[q] += charges.work_s[e, q]
-        held += charges.held_bytes[e]
-        if not _open(charges, choices, work_s, held, worst_s):
-            break
-        j -= 1
-        entered(charges, scan.inside, pay_s, e)
-        stage = (j, work_s, pay_s, held)
-        if goal[0] >= 0:
-            if _leads_there(charges, choices, best, goal, stage):
-                break
-        else:
-            _improved(charges, choices, best, i, stage, worst_s)
-            if (i - j) % SELDOM == 0:
-                worst_s = _worst(best, i, live)
-    for x in range(j, i):
-        for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
-            scan.inside[charges.net[y]] -= 1
-    if goal[0] < 0:
-        _settled(choices, best, i)
-    return i - j
 
 
 @compiled

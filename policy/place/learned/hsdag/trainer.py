@@ -128,16 +128,13 @@ class HsdagTrainer:
         spent = self.search.spent
         self.updates += 1
         if greedy or self.updates == 1:
-            self._begin()
+            self.warm_up(self.search)
+            self.search.expect("batch of schedules", self.hyper.batch)
+            for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
+                submit(self.search, draft.instance.work, (), (draft.schedule,))
         else:
             self._draw()
         self.idle = 0 if self.search.spent > spent else self.idle + 1
-
-    def _begin(self) -> None:
-        self.warm_up(self.search)
-        self.search.expect("batch of schedules", self.hyper.batch)
-        for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
-            submit(self.search, draft.instance.work, (), (draft.schedule,))
 
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed again are compared under the same scores."""

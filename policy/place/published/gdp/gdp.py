@@ -150,7 +150,10 @@ class Gdp(Method):
         devices = max(search.problem.topology.p for search in searches)
         learned = inputs[0].learned
         head = max(self.devices, devices) if learned is None else check_learned(learned, inputs[0], devices=devices)
-        policy = SingleShotPolicy(inputs[0], self._design(head), seed=seeds[0])
+        names = [f.name for f in fields(PlacerDesign) if f.name != "devices"]
+        policy = SingleShotPolicy(
+            inputs[0], PlacerDesign(devices=head, **{name: getattr(self, name) for name in names}), seed=seeds[0]
+        )
         if learned is not None:
             adopt(policy, learned)
         if self.frozen_encoder:
@@ -168,10 +171,6 @@ class Gdp(Method):
         settings = PpoSettings(**{f.name: getattr(self, f.name) for f in fields(PpoSettings)})
         most = self.updates if self.mode == "finetune" else math.inf
         return PpoTrainer(trials, policy, settings, seed=seeds[1], most=most)
-
-    def _design(self, devices: int) -> PlacerDesign:
-        names = [f.name for f in fields(PlacerDesign) if f.name != "devices"]
-        return PlacerDesign(devices=devices, **{name: getattr(self, name) for name in names})
 
     def _train(self, trainer: PpoTrainer, inputs: PolicyInputs) -> None:
         (trial,), saved_s = trainer.trials, time.monotonic()

@@ -140,9 +140,5 @@ def _step(optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], 
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad.mul_(factor)
-    if _finite(parameters):
+    if all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in parameters):
         optimiser.step()
-
-
-def _finite(parameters: Sequence[nn.Parameter]) -> bool:
-    return all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in parameters)
