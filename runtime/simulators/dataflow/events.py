@@ -15,17 +15,22 @@ import math
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.simulation import T0, T1
 from pipeline.shared.compiled import inlined, kernel
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, next_snapshot, restore, save
 from runtime.simulators.dataflow.state import (
+    BEFORE_S,
     ENDED,
     UNDER_WAY,
     DataflowMachine,
     DataflowState,
     Dispatch,
+    Part,
+    Snapshots,
     depart,
     dequeue,
     enqueue,
     land,
+    next_snapshot,
+    restore,
+    save,
 )
 
 

@@ -18,8 +18,7 @@ from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, S
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow.events import run
 from runtime.simulators.dataflow.search import DataflowFigures, MoveTrials, run_all, search_all
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, new_snapshots
-from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, Dispatch, new_state
+from runtime.simulators.dataflow.state import BEFORE_S, BEGUN, DataflowMachine, Dispatch, Part, new_snapshots, new_state
 from runtime.simulators.shared.local_search import changes_of
 from runtime.simulators.shared.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 

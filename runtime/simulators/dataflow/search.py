@@ -11,8 +11,18 @@ from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.simulation import T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow.events import run
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, copied, new_snapshots
-from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, DataflowState, Dispatch, new_state
+from runtime.simulators.dataflow.state import (
+    BEFORE_S,
+    BEGUN,
+    DataflowMachine,
+    DataflowState,
+    Dispatch,
+    Part,
+    Snapshots,
+    copied,
+    new_snapshots,
+    new_state,
+)
 from runtime.simulators.shared.local_search import Changes, acceptable
 
 MARKS = 16  # along a run at most

@@ -21,8 +21,16 @@ from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
 from pipeline.shared.partition import colocation_grouping
 from runtime.simulators.pipelined import kernels
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
-from runtime.simulators.shared.sent_tensors import SentTensors
-from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
+from runtime.simulators.shared.simulated import (
+    Nodes,
+    SentTensors,
+    digest,
+    known_costs,
+    over_bytes,
+    owned,
+    pieces,
+    running_s,
+)
 
 
 @dataclass(frozen=True, slots=True)

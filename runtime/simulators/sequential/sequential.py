@@ -18,8 +18,7 @@ from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.sequential import cuts, kernels
-from runtime.simulators.sequential.merging import CONSTANT, of_type
-from runtime.simulators.sequential.subgraphs import Cutter
+from runtime.simulators.sequential.subgraphs import CONSTANT, Cutter, of_type
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 
