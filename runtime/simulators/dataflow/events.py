@@ -15,6 +15,7 @@ import math
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.simulation import T0, T1
 from pipeline.shared.compiled import inlined, kernel
+from pipeline.shared.heaps import pop
 from runtime.simulators.dataflow.state import (
     BEFORE_S,
     ENDED,
@@ -27,10 +28,10 @@ from runtime.simulators.dataflow.state import (
     depart,
     dequeue,
     enqueue,
-    land,
     next_snapshot,
     restore,
     save,
+    under_way,
 )
 
 
@@ -126,7 +127,7 @@ def _complete(machine: DataflowMachine, state: DataflowState, placement: Dispatc
 @inlined
 def _arrive(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> None:
     """Hand the transfer that arrives next to its readers."""
-    x = land(state)
+    x = pop(under_way(state))
     k, e = state.sent[x], state.target[x]
     if machine.track:
         state.unread[x] = 0

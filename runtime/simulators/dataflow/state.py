@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import inlined
+from pipeline.shared.heaps import Heap, push
 
 BEFORE_S = -1.0  # a moment before the first event
 
@@ -291,41 +292,15 @@ def dequeue(state: DataflowState, placement: Dispatch, d: int) -> int:
 
 
 @inlined
-def depart(state: DataflowState, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
-    """Put a transfer under way."""
-    x, at = state.tally[BEGUN], state.tally[UNDER_WAY]
-    state.tally[BEGUN] += 1
-    state.tally[UNDER_WAY] += 1
-    state.sent[x], state.target[x], state.sent_s[x], state.arrive_s[x] = tensor, target, sent_s, arrive_s
-    while at > 0:
-        above = (at - 1) >> 1
-        if state.flight_s[above] <= arrive_s:
-            break
-        state.flight[at], state.flight_s[at] = state.flight[above], state.flight_s[above]
-        at = above
-    state.flight[at], state.flight_s[at] = x, arrive_s
+def under_way(state: DataflowState) -> Heap:
+    """Return the transfers under way; of those that arrive at one moment, the one sent first comes first."""
+    return Heap(state.flight_s, state.flight, state.tally[UNDER_WAY : UNDER_WAY + 1])
 
 
 @inlined
-def land(state: DataflowState) -> int:
-    """Return the transfer that arrives next, which is then no longer under way."""
-    first = state.flight[0]
-    size = state.tally[UNDER_WAY] - 1
-    state.tally[UNDER_WAY] = size
-    last, last_s, at = state.flight[size], state.flight_s[size], 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        x, x_s = state.flight[below], state.flight_s[below]
-        if below + 1 < size:
-            y, y_s = state.flight[below + 1], state.flight_s[below + 1]
-            if y_s < x_s or (y_s == x_s and y < x):
-                below, x, x_s = below + 1, y, y_s
-        if last_s < x_s or (last_s == x_s and last < x):
-            break
-        state.flight[at], state.flight_s[at] = x, x_s
-        at = below
-    if size > 0:
-        state.flight[at], state.flight_s[at] = last, last_s
-    return int(first)
+def depart(state: DataflowState, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
+    """Put a transfer under way."""
+    x = state.tally[BEGUN]
+    state.tally[BEGUN] += 1
+    state.sent[x], state.target[x], state.sent_s[x], state.arrive_s[x] = tensor, target, sent_s, arrive_s
+    push(under_way(state), arrive_s, x)
