@@ -17,6 +17,7 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import MeasurementFailed, Prediction, seconds_of
+from pipeline.core.params import check_params
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -57,6 +58,9 @@ class Method(Protocol):
     """
 
     __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_params(self)
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask the search's evaluator about placements until the budget, or the ideas, end."""

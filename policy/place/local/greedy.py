@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, contract_costs
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, adjacency, contract
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -37,10 +36,6 @@ class Greedy(Method):
     version: ClassVar[int] = 1
 
     passes: int = param(100, "passes over all groups at most; 0 only builds")
-
-    def __post_init__(self) -> None:
-        if self.passes < 0:
-            raise UsageError(f"{self} has a negative number of passes.", "Use 0 or more.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Return the best placements seen; nothing is random."""

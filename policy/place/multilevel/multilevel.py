@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
@@ -76,18 +75,10 @@ class Multilevel(Method):
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
-    near: float = param(0.75, "share of moves to the device of a neighbour")
-    sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none")
-    patience: int = param(20, "stop after so many local searches without a move that was new")
-    workers: int = param(1, "with a time limit, local searches at the same time, each on a thread")
-
-    def __post_init__(self) -> None:
-        shares = 0 <= self.near <= 1 and 0 <= self.sketched <= 1
-        if self.finest < 0 or self.heat < 0 or not shares or min(self.patience, self.workers) < 1:
-            raise UsageError(
-                f"{self} has a negative level or heat, a share outside [0, 1], no patience or no worker.",
-                "Use a level and a heat of at least 0, shares from 0 to 1, a patience and workers of at least 1.",
-            )
+    near: float = param(0.75, "share of moves to the device of a neighbour", within="[0, 1]")
+    sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none", within="[0, 1]")
+    patience: int = param(20, "stop after so many local searches without a move that was new", within="[1, inf)")
+    workers: int = param(1, "with a time limit, local searches at the same time, each on a thread", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Try the starts, then search until the budget ends or nothing new is met."""

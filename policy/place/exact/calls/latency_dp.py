@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
@@ -45,11 +44,7 @@ class LatencyDp(Method):
 
     version: ClassVar[int] = 2
 
-    memory_mb: int = param(4000, "memory for the ideals at most, in MB")
-
-    def __post_init__(self) -> None:
-        if self.memory_mb < 1:
-            raise UsageError(f"{self} has a parameter out of range.", "Use memory_mb of at least 1.")
+    memory_mb: int = param(4000, "memory for the ideals at most, in MB", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the stages of some orders, prove a bound, ask about the least sum and what the rounds propose."""

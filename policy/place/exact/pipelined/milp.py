@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges
@@ -190,11 +189,9 @@ class Milp(Method):
     placers: ClassVar[tuple[str, ...]] = ("dpl",)
 
     largest: int = param(20_000, "programs of more variables are skipped")
-    effort: float = param(1.0, "without a time limit: nodes of the solver's search per evaluation left")
-
-    def __post_init__(self) -> None:
-        if self.largest < 0 or not self.effort > 0:
-            raise UsageError(f"{self} has a parameter out of range.", "Use largest >= 0 and effort > 0.")
+    effort: float = param(
+        1.0, "without a time limit: nodes of the solver's search per evaluation left", within="(0, inf)"
+    )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bound, and ask about everything that the solver finds."""

@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
@@ -41,10 +40,6 @@ class MinCut(Method):
 
     passes: int = param(10, "rounds of single moves, and of offers of every device, at most")
     prices: int = param(16, "prices of memory to try where the weights do not fit")
-
-    def __post_init__(self) -> None:
-        if self.passes < 0 or self.prices < 0:
-            raise UsageError(f"{self} has a negative number of passes or prices.", "Use 0 or more.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the cuts, then about single moves from the best placement; `seed` orders the moves."""
