@@ -5,7 +5,8 @@ the starts that those recorded, with and without a true gain of 5 % of one conte
 the real one, in which nobody leaves: what those who leave early would have taken is there for the others.
 
 Then contests on simulated machines whose truth is known: several baselines, copies of them under other names, single
-bad starts, and machines of two states, on which whole starts are 1.5 or 2 times slower at random.
+bad starts, machines of two states, on which whole starts are 1.5 or 2 times slower at random, and a neighbour that
+takes a share of one of two processors during the final: what has two threads then waits, what has one does not.
 
 python -m benchmarks.false_claims [real comparisons, 0 for simulated ones alone] [seconds of each]
 """
@@ -43,8 +44,8 @@ SECONDS = 45.0  # what the default budget leaves for comparing
 DRAWN = 180
 GAIN = 0.05
 SIMULATED = 200  # contests of a kind
-QUIET, BAD, TWO_STATES = "quiet", "bad starts", "two states"
-KINDS = (QUIET, BAD, TWO_STATES)
+QUIET, BAD, TWO_STATES, NEIGHBOUR = "quiet", "bad starts", "two states", "neighbour"
+KINDS = (QUIET, BAD, TWO_STATES, NEIGHBOUR)
 SCATTER = 0.02  # standard deviation of a start's log ratio
 TURNS = 0.03  # the same of a turn's log seconds
 TURN_PAIR_S = 0.02  # what a pair of turns takes
@@ -233,7 +234,9 @@ class Machine:
     seconds: of an inference, by variant. settings: what the plug-in reports of it. scatter: standard deviation of a
     start's log ratio. slow: the share of starts that are slow, and how many times as long they take. in_final: whether
     those of the final are. bad: the same for single starts of the screening, by variant and how many starts of it
-    there were before; the control's own process is the variant "control". now_s: a clock of its own.
+    there were before; the control's own process is the variant "control". one_thread: the variants of one thread; all
+    others have two. neighbour: the share of the final in which another process has one of two processors. Of two
+    threads that share their work, the other waits for the one that shares its processor. now_s: a clock of its own.
     """
 
     seconds: Mapping[str, float]
@@ -243,6 +246,8 @@ class Machine:
     slow: tuple[float, float] = (0.0, 1.0)
     in_final: bool = True
     bad: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    one_thread: frozenset[str] = frozenset()
+    neighbour: float = 0.0
     now_s: float = 0.0
     _begun: dict[str, int] = field(default_factory=dict)
     _controls: dict[tuple[str, Part, int], float] = field(default_factory=dict)
@@ -261,7 +266,7 @@ class Machine:
         if gain:
             seconds[NAMES[0]] = min(seconds[name] for name in BASELINES) / (1 + gain)
             settings[NAMES[0]] = NAMES[0]
-        share = 0.0 if kind == QUIET else float(rng.choice([0.1, 0.2, 0.4]))
+        share = 0.0 if kind in (QUIET, NEIGHBOUR) else float(rng.choice([0.1, 0.2, 0.4]))
         return cls(
             seconds,
             settings,
@@ -269,6 +274,8 @@ class Machine:
             scatter=float(rng.choice([SCATTER / 4, SCATTER])) if not gain else SCATTER,
             slow=(share, float(rng.choice([1.5, 2.0]))),
             in_final=kind == TWO_STATES,
+            one_thread=frozenset(name for name in NAMES if kind == NEIGHBOUR and rng.random() < 0.5),
+            neighbour=float(rng.uniform(0.05, 1.0)) if kind == NEIGHBOUR else 0.0,
         )
 
     def start(
@@ -280,11 +287,23 @@ class Machine:
         if key not in self._controls:
             self._controls[key] = self._taken("control", part) * self.seconds[control.name]
         name = control.name if variant.name == TWIN else variant.name
-        taken = (self._taken(name, part) * self.seconds[name], self._controls[key])
+        held_up = {
+            n: 0.0 if part == "screening" or n in self.one_thread else self.neighbour for n in (name, control.name)
+        }
+        taken = (
+            self._taken(name, part) * self.seconds[name] * (1 + held_up[name]),
+            self._controls[key] * (1 + held_up[control.name]),
+        )
         ours, theirs = (t * np.exp(self.rng.normal(0, TURNS, max(pairs, round(seconds / TURN_PAIR_S)))) for t in taken)
-        reported = {"SETTINGS": self.settings[name]}
+        threads = 1 if name in self.one_thread else 2
+        loaded: CheckedLoad = {**LOADED, "reported": {"SETTINGS": self.settings[name]}, "threads": {"CPU": threads}}
         return Start(
-            tuple(ours), tuple(theirs), tuple(ours), {**LOADED, "reported": reported}, (seconds / 2, seconds / 2)
+            tuple(ours),
+            tuple(theirs),
+            tuple(ours),
+            loaded,
+            (seconds / 2, seconds / 2),
+            waited_share=held_up[name] / (1 + held_up[name]) / threads,
         )
 
     def _taken(self, name: str, part: Part) -> float:

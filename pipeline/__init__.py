@@ -14,6 +14,7 @@ from placewright_entry import check_packages
 
 if TYPE_CHECKING:
     from pipeline.api import tune as tune
+    from pipeline.api import tune_scenario as tune_scenario
     from pipeline.deploy.split import load as load
     from pipeline.offline.scenario import Scenario as Scenario
     from pipeline.offline.search import Effort as Effort
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 PUBLIC = {
     "tune": "pipeline.api",
+    "tune_scenario": "pipeline.api",
     "Result": "pipeline.result.result",
     "load": "pipeline.deploy.split",
     "Scenario": "pipeline.offline.scenario",

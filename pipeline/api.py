@@ -11,13 +11,17 @@ from typing import Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
+from pipeline.placing.worth import LEAST, WORTH_S, WorthRecord
 from pipeline.progress.watchers import replay_searches, with_event_files
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.result.result import Result, write_result
+from pipeline.scenario.records import ScenarioResult
+from pipeline.scenario.scenario_file import ScenarioFile, read_scenario
 from pipeline.settings.config import Settings, from_environment
 from pipeline.stages.execution import Forecast, execute_tasks, forecast_tasks
 from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
+from pipeline.stages.place import judge_profile
 from pipeline.stages.plan import plan_tasks
 from pipeline.stages.without_measured import forget_measured, without_measured
 from pipeline.store.store import Store, default_store, leaving_nothing
@@ -64,6 +68,55 @@ def tune(
     if result is None:
         raise RuntimeError("a run up to measure has a result")
     return result
+
+
+def tune_scenario(
+    file: str | Path,
+    *,
+    devices: str | Sequence[str] = (),
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    store: str | Path | None = None,
+) -> ScenarioResult:
+    """Return how to run several models at once, by a scenario file (docs/several.md); arguments as those of `tune`.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    given = {"devices": devices or None, "budget": budget_s, "seed": seed}
+    chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
+    chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune_scenario")
+    place = Store(Path(store) if store is not None else default_store())
+    folder = Path(out) if out is not None else default_run_directory(str(file))
+    return advance_scenario(read_scenario(Path(file)), chosen, folder, place, progress=log.info)
+
+
+def advance_scenario(
+    file: ScenarioFile, settings: Settings, folder: Path, store: Store, *, progress: Progress
+) -> ScenarioResult:
+    """Run a scenario; what is in the store already is not done again.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    from pipeline.scenario.run import plan_scenario, run_scenario
+
+    paths = {name: model_path(source.model, store) for name, source in file.sources.items()}
+    return run_scenario(plan_scenario(file, paths, settings), folder, store, progress=progress)
+
+
+def dry_run_scenario(file: ScenarioFile, settings: Settings, folder: Path, store: Store, aside: Path) -> list[Forecast]:
+    """Return for every task of a scenario whether it would run, and why; nothing is written but into `aside`.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    from pipeline.scenario.run import forecast_scenario, plan_scenario
+
+    paths = {name: model_path(source.model, store, aside=aside) for name, source in file.sources.items()}
+    return forecast_scenario(plan_scenario(file, paths, settings), store, folder)
 
 
 def default_run_directory(model: str) -> Path:
@@ -156,6 +209,32 @@ def _known_machine(machine: HostMachine | None) -> HostMachine:
     if machine is None:
         raise RuntimeError("a measured run knows its machine")
     return machine
+
+
+def worth(
+    model: str | Path,
+    settings: Settings,
+    store: Store,
+    *,
+    least: float = LEAST,
+    seconds: float = WORTH_S,
+    progress: Progress = log.info,
+) -> WorthRecord:
+    """Return by how much a split of a model can beat the best device alone at most; docs/worth.md lists the keys.
+
+    The devices are profiled first, unless a run has done so. least: the share that counts as worth it. seconds: for
+    proving, once they are.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    deadline = Deadline.after(settings.budget_s)
+    machine = look_at_machine(settings.devices)
+    tasks = plan_tasks(look_at_model(model_path(str(model), store)), settings, machine, upto="profile")
+    store.prepare()
+    outcomes = execute_tasks(tasks, store, progress=progress, previous={}, deadline=deadline)
+    names = [str(device["name"]) for device in machine.devices]
+    return {**judge_profile(outcomes, settings, names, least=least, seconds=seconds), "graph": str(model)}
 
 
 def forget_measurements(path: Path, settings: Settings, store: Store, *, upto: str) -> None:

@@ -24,6 +24,7 @@ from pipeline.result.records import (
     to_json,
 )
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
+from tests.reports import READ_STAGE
 
 
 def deployed(
@@ -61,7 +62,7 @@ def deployed(
     write(folder / "placement.json", to_json(record))
     write(
         folder / "manifest.json",
-        {"schema": 1, "model": {"path": source, "sha256": sha256}, "settings": {}, "stages": {"read": {}}},
+        {"schema": 1, "model": {"path": source, "sha256": sha256}, "settings": {}, "stages": {"read": READ_STAGE}},
     )
     return folder
 

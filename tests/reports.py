@@ -35,6 +35,7 @@ from pipeline.settings.config import Settings
 from pipeline.shared import payload
 
 DEVICES = (DeviceSpec("A", "CPU", "CPU_A", {"INFERENCE_NUM_THREADS": "1"}), DeviceSpec("B", "GPU", "GPU"))
+READ_STAGE = {"name": "read", "key": "r" * 64, "parts": {}, "ran": True, "why": "", "seconds": 1.5, "at": 1.7e9}
 HOSTILE = (
     "</script><script>document.title='taken'</script>",
     "a\u202egnp.exe",
@@ -172,11 +173,10 @@ def finished(
     )
     write(folder / "placement.json", to_json(placement))
     settings = Settings().updated({"seed": 3, "budget": 60, "place.use": "greedy", "measure.starts": 5}, "the test")
-    read = {"name": "read", "key": "r" * 64, "parts": {}, "ran": True, "why": "", "seconds": 1.5, "at": 1.7e9}
     model = {"path": "models/net.xml", "sha256": "0" * 64}
     write(
         folder / "manifest.json",
-        {"schema": 1, "model": model, "settings": settings.to_json(), "stages": {"read": read}},
+        {"schema": 1, "model": model, "settings": settings.to_json(), "stages": {"read": READ_STAGE}},
     )
     payload.save_graph(folder / "graph.npz", graph)
     payload.save_profile(folder / "profile.npz", *profile_of(graph))

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from pipeline.cli.printable import printable
 from pipeline.core.errors import UsageError
 from pipeline.progress.compile_notice import Notice
 from pipeline.store.task import Outcome, Progress
@@ -29,12 +30,12 @@ def print_json(document: Any) -> None:
 
 def print_result(text: str) -> None:
     """Write a line of a result to standard output; where --json is given, the document stands there alone."""
-    click.echo(text)
+    click.echo(printable(text))
 
 
 def print_notice(text: str) -> None:
     """Write a line about what goes on, or a warning, to standard error."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
     from rich.text import Text
 
     with Console(stderr=True).status("starting") as status:
-        yield lambda text: status.update(Text(text))  # as it stands: a bracket in a name is no markup
+        yield lambda text: status.update(Text(printable(text)))  # as it stands: a bracket in a name is no markup
 
 
 class _Lines:
@@ -92,7 +93,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows) and bool(rows)
         shown.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(printable, row))
     width = None if sys.stdout.isatty() else UNBROKEN
     # Names and paths are shown as they stand: a bracket in one is no markup, and a word between colons no emoji.
     console = Console(width=width, highlight=False, markup=False, emoji=False)
@@ -101,7 +102,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     with console.capture() as captured:
         console.print(shown)
     for line in captured.get().splitlines():
-        print_result(line.rstrip())
+        click.echo(line.rstrip())  # as it stands: on a terminal it has colours
 
 
 def outcome_line(outcome: Outcome) -> str:

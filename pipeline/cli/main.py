@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import logging
 import sys
 import traceback
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 import click
 
+from pipeline.cli.printable import PrintableFormatter, printable
 from pipeline.core.errors import PlacewrightError
 
 COMMANDS = {
@@ -23,13 +25,16 @@ COMMANDS = {
     "batch": "pipeline.cli.jobs:batch",
     "bench": "pipeline.cli.bench:bench",
     "calibrate": "pipeline.cli.calibrate:calibrate",
+    "predict": "pipeline.cli.predict:predict",
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
+    "worth": "pipeline.cli.worth:worth",
     "split": "pipeline.cli.split:split",
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
+    "gate": "pipeline.cli.gate:gate",
     "report": "pipeline.cli.report:report",
     "train": "pipeline.cli.train:train",
     "devices": "pipeline.cli.inspect_commands:devices",
@@ -41,7 +46,7 @@ COMMANDS = {
     "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",
 }
-KEEPS_NOTHING = ("search", "simulate", "bound")
+KEEPS_NOTHING = ("search", "simulate", "bound", "worth")
 INTERRUPTED = 130
 BUG = 1
 
@@ -88,7 +93,9 @@ def cli() -> None:
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(format="%(message)s", level=logging.DEBUG if debug else logging.WARNING, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter("%(message)s"))
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, handlers=[handler])
     try:
         taken = None if arguments is None else list(arguments)
         code = cli.main(args=taken, prog_name="placewright", standalone_mode=False)
@@ -125,12 +132,15 @@ def _after_interrupt(words: Sequence[str]) -> str:
 def _report_error(cause: str, remedy: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    click.echo(f"error: {' '.join(cause.split())}", err=True)
+    click.echo(printable(f"error: {' '.join(cause.split())}"), err=True)
     if remedy:
-        click.echo(f"  fix: {' '.join(remedy.split())}", err=True)
+        click.echo(printable(f"  fix: {' '.join(remedy.split())}"), err=True)
     return code
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is spelled out
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run_command_line())

@@ -52,18 +52,65 @@ def tune(
 
     It decides where each operation runs and the properties of each device.
 
-    MODEL is an OpenVINO IR, an ONNX file, any other format that OpenVINO reads, or zoo:NAME. The answer is
-    measured on the devices and is never worse than the best single device.
+    MODEL is an OpenVINO IR, an ONNX file, any other format that OpenVINO reads, zoo:NAME, or a scenario:
+    a TOML file of several models that run at once. The answer is measured on the devices and is never worse than
+    the best single device.
 
     \b
     placewright tune model.onnx                                     the lowest latency
     placewright tune model.onnx --objective throughput --p99 50ms   the most inferences per second within 50 ms
+    placewright tune box.toml                                       several models at once, within their deadlines
     """  # noqa: D301  click wants the real backspace character
     extra = _reward_settings(reward) | objective_settings(options)
     choices = Choices.taken(options)
+    if model.endswith(".toml"):
+        model, more = _single_model(model, folder, choices, extra)
+        if not model:
+            return
+        extra = more | extra
     _advance_and_print(
         model, folder, choices, upto="measure", extra=extra, tensorboard=tensorboard, remeasure=remeasure
     )
+
+
+def _single_model(
+    path: str, folder: Path | None, choices: Choices, extra: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Tune a scenario, and return ""; or return the model, and settings, of one that asks for one model alone."""
+    from pipeline import api
+    from pipeline.scenario.scenario_file import read_scenario
+    from pipeline.settings.config import Settings
+
+    file, store = read_scenario(Path(path)), open_store(choices.store)
+    if file.plain:
+        ((_, source),) = file.sources.items()
+        more = {"coarsen.shapes": source.shapes, "coarsen.input": source.input, "measure.objective": file.stated}
+        return source.model, {key: value for key, value in more.items() if value}
+    taken = sorted(
+        set(extra) & {"measure.objective", "measure.rate", "measure.p99_s", "place.reward", "measure.runtimes"}
+    )
+    if taken or choices.shapes or choices.input:
+        what = ", ".join([*taken, *(["--shape"] if choices.shapes else []), *(["--input"] if choices.input else [])])
+        raise UsageError(f"{what}: a scenario says this itself.", f"Write it into {path}.")
+    folder = folder or api.default_run_directory(path)
+    settings = settings_from(choices, Settings()).updated(extra, "the options")
+    if choices.dry_run:
+        with tempfile.TemporaryDirectory(prefix="placewright-") as aside:
+            _show_dry_run(api.dry_run_scenario(file, settings, folder, store, Path(aside)), choices)
+        return "", {}
+    with console.show_progress(quiet=choices.quiet) as progress:
+        result = api.advance_scenario(file, settings, folder, store, progress=progress)
+    if choices.as_json:
+        console.print_json(result.to_json())
+        return "", {}
+    from pipeline.scenario.verdict import scenario_table
+
+    console.print_table("", *scenario_table(result))
+    for note in result.notes:
+        console.print_result(note)
+    console.print_result(result.verdict)
+    console.print_result(f"Written to {folder}: {', '.join(result.files.values())}")
+    return "", {}
 
 
 def _reward_settings(reward: str | None) -> dict[str, Any]:

@@ -26,6 +26,10 @@ from typing import Any
 
 NAMED = 5  # names that a message lists
 CHOICES = 12  # names to choose from that a message lists
+UNPARSABLE = (
+    ValueError,
+    RecursionError,
+)  # what parsers raise; the second if nested a thousand deep
 
 
 class PlacewrightError(Exception):

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
+from pipeline.core.errors import NAMED, UNPARSABLE, DeviceError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
@@ -294,7 +294,7 @@ def read_object(path: Path, what: str) -> Mapping[str, Any]:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", f"Give {what} as a JSON file.") from error
-    except ValueError as error:
+    except UNPARSABLE as error:
         raise UsageError(f"{path} is not valid JSON: {error}.", f"Give {what} as a JSON file.") from error
     if not isinstance(document, Mapping):
         raise UsageError(f"{path} holds no JSON object.", f"Give {what} as {{operation: device}}.")

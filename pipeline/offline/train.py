@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import UNPARSABLE, UsageError
 from pipeline.offline.curriculum import Exercise, split_exercises
 from pipeline.store.store import json_digest, write_json
 from policy.place.learned.neural_list import complementing
@@ -122,7 +122,7 @@ def _resume_course(
         if document["chosen"] != chosen:
             raise UsageError(f"{path} is of a training with other settings.", remedy)
         return read(document)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, *UNPARSABLE) as error:
         raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
 
 

@@ -17,7 +17,7 @@ from pipeline.progress.curve import curve_points, rows_by_placer
 from pipeline.report import svg
 from pipeline.report.text import seconds_text, shorten
 
-LEFT, RIGHT = 270.0, 190.0
+LEFT, RIGHT = 310.0, 190.0
 ROW = 24.0
 NAMED = 38  # characters of a name that have room
 BINS = 60

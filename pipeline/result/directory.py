@@ -11,6 +11,7 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import StoreError
+from pipeline.result.records import from_json
 from pipeline.settings.config import Settings
 from pipeline.shared.payload import read_json
 from pipeline.stages.host import HostMachine, ModelFile
@@ -76,8 +77,8 @@ class RunDirectory:
         try:
             document: ManifestRecord = read_json(path)
             schema = document["schema"]
-            if schema == SCHEMA and not {"model", "settings", "stages"} <= document.keys():
-                raise KeyError("model, settings or stages")
+            if schema == SCHEMA:
+                from_json(ManifestRecord, document)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} is damaged.", "Delete the run directory, or use another.") from error
         if schema != SCHEMA:

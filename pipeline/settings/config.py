@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pipeline.core.errors import PlacewrightError, UsageError, suggest_name
+from pipeline.core.errors import UNPARSABLE, PlacewrightError, UsageError, suggest_name
 from pipeline.core.settings import (
     MOST_SEED,
     RUNTIMES,
@@ -34,6 +34,7 @@ from pipeline.settings import registry
 from pipeline.settings.declared import is_ours, recall_answer
 
 PREFIX = "PLACEWRIGHT__"
+MOST_WHOLE = 2**63  # a whole number beyond it fits no array, and beyond 1e308 no other type
 UNITS_BYTES: Mapping[str, int] = {
     **{"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9},
     **{"kib": 2**10, "mib": 2**20, "gib": 2**30},
@@ -73,13 +74,20 @@ class Settings:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Settings:
-        """Return the settings `to_json` described."""
-        flat = {key: document[key] for key in ("devices", "seed")} | {"budget": document["budget_s"]}
-        for section in SECTIONS:
-            flat |= {f"{section}.{key}": value for key, value in document[section].items()}
-        for stage, implementations in document["params"].items():
-            for name, values in implementations.items():
-                flat |= {f"{stage}.{name}.{key}": value for key, value in values.items()}
+        """Return the settings `to_json` described.
+
+        Raises:
+            UsageError: they are damaged, or of another version.
+        """
+        try:
+            flat = {key: document[key] for key in ("devices", "seed")} | {"budget": document["budget_s"]}
+            for section in SECTIONS:
+                flat |= {f"{section}.{key}": value for key, value in document[section].items()}
+            for stage, implementations in document["params"].items():
+                for name, values in implementations.items():
+                    flat |= {f"{stage}.{name}.{key}": value for key, value in values.items()}
+        except (KeyError, AttributeError, TypeError) as error:
+            raise UsageError("The settings in the run directory are damaged.", "Use another run directory.") from error
         return cls().updated(flat, "the run directory")
 
     def updated(self, values: Mapping[str, Any], source: str) -> Settings:
@@ -212,7 +220,7 @@ def _check_range(key: str, value: Any, least: float | None = None) -> None:
     if not isinstance(value, int | float):
         return
     least, most = LEAST.get(key, 0) if least is None else least, MOST.get(key, math.inf)
-    if not (least <= value <= most and math.isfinite(value)):
+    if not (least <= value <= most and abs(value) < (MOST_WHOLE if isinstance(value, int) else math.inf)):
         above = f" and at most {most:.10g}" if key in MOST else ""
         wanted = f" of at least {least:g}{above}" if math.isfinite(least) else " that is finite"
         raise UsageError(f"{key} = {value!r}: give a number{wanted}.")
@@ -288,7 +296,7 @@ def parse_time(value: Any, what: str, example: str) -> float:
         UsageError: it is not of this form, or not more than 0.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
+        seconds = float(value) if abs(value) < 1e300 else math.inf  # a whole number may be beyond all floats
     else:
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value))
         if match is None or match[2] not in UNITS_S:
@@ -335,7 +343,7 @@ def parse_value(raw: str) -> Any:
     """Return the value a piece of text stands for."""
     try:
         return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except UNPARSABLE:
         if raw.startswith("[") and raw.endswith("]"):
             return [word.strip() for word in raw[1:-1].split(",") if word.strip()]
         return raw
@@ -351,7 +359,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give the path of a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UNPARSABLE as error:
         raise UsageError(f"{path} is not valid TOML: {error}.", "Correct the line it names.") from error
 
 

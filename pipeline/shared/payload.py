@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NotRequired
@@ -31,6 +34,18 @@ GRAPH_ARRAYS = (
     "kernel",
 )
 READ_ARRAYS = ("edge", "port", "size", "tensor")  # filed as "read_edge" and so on; earlier versions have none
+# What numpy and zipfile raise besides ValueError where bytes of an npz file were changed or cut off; MemoryError where
+# a header tells of an array that no memory holds.
+NO_ARRAYS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    RuntimeError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    AttributeError,
+)
 FILED_AS = {"colocate": "tie"}  # names that arrays have in files written by earlier versions, too
 
 
@@ -50,15 +65,30 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         np.savez_compressed(out, allow_pickle=False, **arrays)
 
 
-def load_arrays(path: Path) -> dict[str, Any]:
-    """Return the named arrays of an npz file."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+def load_arrays(path: Path | io.BytesIO) -> dict[str, Any]:
+    """Return the named arrays of an npz file.
+
+    Raises:
+        ValueError: it is none, or damaged.
+    """
+    try:
+        # Opened here: numpy leaves a file open that it cannot read.
+        with path.open("rb") if isinstance(path, Path) else path as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except NO_ARRAYS as error:
+        raise ValueError(f"{path} is no file of arrays, or damaged ({type(error).__name__})") from error
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Return the value of a JSON file.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
 
 
 def save_graph(path: Path, graph: Graph) -> None:

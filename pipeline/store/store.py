@@ -30,7 +30,7 @@ from typing import Any
 import filelock
 import platformdirs
 
-from pipeline.core.errors import DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
+from pipeline.core.errors import UNPARSABLE, DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
 from pipeline.system.private_files import OWN, close_to_changes, write_whole
 
 SCHEMA = 1
@@ -225,7 +225,7 @@ class Store:
             intact = document["digest"] == json_digest(body) and body["schema"] == SCHEMA and body["key"] == key
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, *UNPARSABLE) as error:
             raise DamagedEntryError(f"Store entry {key[:12]} is damaged.", "It is made again.") from error
         if not intact:
             raise DamagedEntryError(f"Store entry {key[:12]} is damaged.", "It is made again.")

@@ -22,7 +22,7 @@ import filelock
 import platformdirs
 import psutil
 
-from pipeline.core.errors import StoreError
+from pipeline.core.errors import UNPARSABLE, StoreError
 from pipeline.system.private_files import make_alike, write_whole
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def _describe_holder(path: Path) -> str:
     try:
         document = json.loads(_holder_file(path).read_text(encoding="utf-8"))
         pid, command = int(document["pid"]), str(document["command"])
-    except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or gives it back
+    except (OSError, KeyError, TypeError, *UNPARSABLE):  # it has just taken the lock, or gives it back
         return "another placewright run"
     if not psutil.pid_exists(pid):  # left by one that was killed, or of a container that has numbers of its own
         return "another placewright run"

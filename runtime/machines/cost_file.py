@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, DeviceSpec
-from pipeline.core.errors import NAMED, UsageError, list_some
+from pipeline.core.errors import NAMED, UNPARSABLE, UsageError, list_some
 from pipeline.shared.validation import Faults
 
 LONG = {"device", "seconds"}  # columns beside the operation where each row tells of one device
@@ -124,7 +124,7 @@ def _csv_table(text: str, path: Path, faults: Faults) -> dict[str, dict[str, str
 def _json_table(text: str, path: Path) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except UNPARSABLE as error:
         raise UsageError(f"{path} is not valid JSON: {error}.", 'Write {"operation": {"device": seconds}}.') from error
 
 

@@ -16,7 +16,7 @@ import openvino as ov
 import psutil
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import DeviceError, UnknownNameError, UsageError
+from pipeline.core.errors import UNPARSABLE, DeviceError, UnknownNameError, UsageError
 from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import cpu_count
 from pipeline.system.processors import usable_processors
@@ -213,7 +213,7 @@ def _read_toml(path: Path) -> list[tuple[str, str, dict[str, str]]]:
         raise UsageError(f"The devices file {path} does not exist.", "Give the path of a TOML file.") from error
     except OSError as error:
         raise UsageError(f"The devices file {path} cannot be read: {error.strerror}.", "Check the path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UNPARSABLE as error:
         raise UsageError(
             f"The devices file {path} is not valid TOML: {error}.", "Correct the line it names."
         ) from error

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import DeviceSpec, Topology
-from pipeline.core.errors import DeviceError, UsageError, list_some
+from pipeline.core.errors import UNPARSABLE, DeviceError, UsageError, list_some
 from pipeline.shared.validation import Faults, Finite, Name, repeated_values, strict_table
 from runtime.machines.machine import Kind, Machine, simulated_device
 from runtime.machines.roofline import CHIPS, EFFICIENCY, Chip
@@ -94,7 +94,7 @@ def read_topology(path: Path) -> Machine:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Give a TOML file or a preset.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UNPARSABLE as error:
         raise UsageError(f"{path} is not valid TOML: {error}.", "Correct the line it names.") from error
     return topology_of(document, str(path))
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import UNPARSABLE, UsageError
 from pipeline.core.measurement import FailureKind, Measurement, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -44,7 +44,7 @@ class Replay:
             records = {_placement_key(r["placement"]): _recorded_answer(r) for r in document["records"]}
             otherwise_s = document.get("otherwise_s")
             otherwise = None if otherwise_s is None else Measurement(np.array([otherwise_s], dtype=np.float64))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, KeyError, TypeError, AttributeError, *UNPARSABLE) as error:
             raise UsageError(
                 f"The recorded measurements {self.path!r} cannot be read: {error!r}.",
                 'Give measure.replay.path a JSON file of the form {"records": [...]}.',

@@ -214,6 +214,16 @@ def test_expansions_never_make_a_division_dearer_and_bounds_lie_below(seed: int,
     assert cut.value_s(device) >= optimum * (1 - FLOATS)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_one_operation_of_ten_thousand_years_lifts_no_bound_above_the_optimum(seed: int):
+    problem = random_problem(seed, n=5, p=3, even=False)
+    op_s = problem.costs.op_s.copy()
+    op_s[seed % 5, np.flatnonzero(np.isfinite(op_s[seed % 5]))[0]] = 3e11
+    problem = problem.on(costs=dataclasses.replace(problem.costs, op_s=op_s))
+    optimum = least_s(problem, evaluator_of(problem, Sequential()))
+    assert Cut.of(problem, problem.grouping).relaxed_s(seconds=5) <= optimum * (1 + FLOATS)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_cuts_sum_is_what_the_simulator_says(seed: int):
     problem = random_problem(seed, n=5, p=3, even=bool(seed % 2))

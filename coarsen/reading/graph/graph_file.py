@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coarsen.fold import Fold
 from coarsen.reading.graph.document import read_document
@@ -17,7 +18,7 @@ from coarsen.reading.model.files import model_sha256
 from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.rewriting.rewrites import Rewrites
 from coarsen.reading.sizes.shapes import InputShapes
-from pipeline.core.errors import ModelError, UsageError
+from pipeline.core.errors import UNPARSABLE, ModelError, UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.workload import Tags, Workload
 from pipeline.shared.payload import load_graph
@@ -59,35 +60,12 @@ def read_graph(
         )
     if path.suffix != ".json":
         _check_scale(cost_scale, path)
-        source = model_sha256(path)
-        with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
-            read_in_process(
-                path,
-                Path(folder),
-                source=source,
-                limits=limits or ReadLimits(),
-                shapes=shapes or InputShapes(),
-                rewrites=rewrites or Rewrites(),
-                save=False,
-            )
-            raw = load_graph(Path(folder) / "graph.npz")
-        grouping = Fold().coarsen(raw, seed=0)
-        graph = contract(raw, grouping)
-        return GraphFile(Workload(graph, Tags.none(graph.n)), (raw.names, grouping))
+        return _of_model(path, limits or ReadLimits(), shapes or InputShapes(), rewrites or Rewrites())
     if shapes is not None and shapes.given:
         raise UsageError(f"{path} is a graph, not a model: it has no input shapes.", "Remove --shape.")
     if rewrites is not None:
         rewrites.refuse(str(path))
-    try:
-        content = path.read_bytes()
-        document = json.loads(content)
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not valid JSON: {error}.", "Correct the file, or write it again.") from error
-    if not isinstance(document, Mapping):
-        raise ModelError(f"{path} holds no JSON object.", "docs/graph.md describes the formats.")
-    source = hashlib.sha256(content).hexdigest()
+    document, source = _read_json(path)
     if is_msr(document):
         return GraphFile(read_msr(document, where=str(path), cost_scale=cost_scale, source=source))
     if "operations" not in document:
@@ -104,3 +82,27 @@ def _check_scale(cost_scale: float, path: Path) -> None:
         raise UsageError(
             f"{path} has bytes on its edges, not transfer costs to scale.", "Remove --cost-scale, or change the links."
         )
+
+
+def _read_json(path: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the object in a JSON file, and the sha256 of the file."""
+    try:
+        content = path.read_bytes()
+        document = json.loads(content)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
+    except UNPARSABLE as error:
+        raise ModelError(f"{path} is not valid JSON: {error}.", "Correct the file, or write it again.") from error
+    if not isinstance(document, Mapping):
+        raise ModelError(f"{path} holds no JSON object.", "docs/graph.md describes the formats.")
+    return document, hashlib.sha256(content).hexdigest()
+
+
+def _of_model(path: Path, limits: ReadLimits, shapes: InputShapes, rewrites: Rewrites) -> GraphFile:
+    source = model_sha256(path)
+    with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+        read_in_process(path, Path(folder), source=source, limits=limits, shapes=shapes, rewrites=rewrites, save=False)
+        raw = load_graph(Path(folder) / "graph.npz")
+    grouping = Fold().coarsen(raw, seed=0)
+    graph = contract(raw, grouping)
+    return GraphFile(Workload(graph, Tags.none(graph.n)), (raw.names, grouping))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from coarsen.reading.sizes.shapes import SCALAR, keeps_outputs
 from pipeline.core.errors import UsageError, list_some
 from pipeline.shared.model_inputs import GIVEN, Inputs, input_name
+from pipeline.shared.payload import load_arrays
 
 REMEDY = "Write it with numpy.savez('data.npz', NAME=array, ...), one array for each input."
 
@@ -26,11 +26,10 @@ def load_inputs(path: Path, sha256: str) -> Inputs:
     """
     try:
         content = path.read_bytes()
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            inputs = {name: arrays[name] for name in arrays.files}
+        inputs = load_arrays(io.BytesIO(content))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", REMEDY) from error
-    except (ValueError, AttributeError, zipfile.BadZipFile, EOFError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} is not an npz file of arrays of numbers.", REMEDY) from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UsageError(f"{path} changed while the model was being read.", "Run again.")

@@ -112,7 +112,7 @@ def read_manifest(folder: Path) -> SplitManifest:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ManifestError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path} is no JSON: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ManifestError(f"{path} is not of schema {SCHEMA}")

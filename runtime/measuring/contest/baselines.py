@@ -34,8 +34,8 @@ def list_baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin],
     variants: list[Variant] = []
     for name in dict.fromkeys(d.plugin for d in devices):
         plugin = plugins[name]
-        variants.append(_plain_variant(plugin, "default", "", requests))
-        variants += [_plain_variant(plugin, "hint", hint, requests) for hint in _objective_hints(plugin, objective)]
+        variants.append(plain_variant(plugin, "default", "", requests))
+        variants += [plain_variant(plugin, "hint", hint, requests) for hint in _objective_hints(plugin, objective)]
     variants += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
     variants += _auto_variants(devices, requests)
     if len(devices) > 1:
@@ -52,7 +52,7 @@ def _objective_hints(plugin: Plugin, objective: str) -> list[str]:
     return [hint for hint in hints if hint != plugin.default_hint]
 
 
-def _plain_variant(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
+def plain_variant(plugin: Plugin, kind: VariantKind, hint: str, requests: int) -> Variant:
     """Return a plug-in as anyone would use it: with nothing said but a hint, and f32 where the model needs that."""
     properties = {HINT: hint} if hint else {}
     tolerated = plugin.default_precision in plugin.precisions

@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.settings import MeasureSettings
+from pipeline.system.process import cpu_count
 from runtime.measuring.contest.contenders import (
     LEAST_PAIRS,
     NEAR,
@@ -29,7 +30,7 @@ LEAST_START_S = 0.5  # seconds of turns in it
 FEW = 2  # contenders that may have the least number of starts
 SHORT_START_S = 0.2  # the same where a few could not be compared otherwise
 SHORTEST_START_S = 0.1  # the same where nothing could be compared otherwise
-UNEQUAL_WAIT = 0.1  # share of the time for which the control waited more than a variant, and no gain is claimed
+MOST_WAITING = 0.99  # share of a control's time that waiting for processors explains at most
 DISTANT = 0.1  # log ratio of a baseline that is told by few starts
 
 
@@ -199,25 +200,29 @@ class Final:
         }
         over = {name: tables[name] for name in present if name != control}
         judgement = judge_starts(tables[control], self.rules, contenders=contenders, over=over)
-        held_up = [name for name in judgement.claimed if self._is_explained_by_waiting(name)]
+        held_up = [n for n in judgement.claimed if judgement.ratios[n].low * (1 - self._waiting_of_control(n)) <= 1]
         claimed, undecided = (
             tuple(name for name in names if name != self.chosen.told)
             for names in ([n for n in judgement.claimed if n not in held_up], [*judgement.open, *held_up])
         )
         return replace(judgement, claimed=claimed, open=undecided)
 
-    def _is_explained_by_waiting(self, name: str) -> bool:
-        """Return whether other processes may explain a gain: they held up the control, and not the variant.
+    def _waiting_of_control(self, name: str) -> float:
+        """Return the share of the control's time that it may have lost to other processes, and a variant not.
 
-        A variant of fewer threads waits less for processors that others use, and seems faster while they do.
+        A variant of fewer threads waits less for processors that others use, and seems faster while they do. Threads
+        share the work of an operation: where one of them waits, all do, so that each one's waiting counts in full. 0
+        where others are wanted: a machine that is shared.
         """
         if self.settings.condition == "shared":
-            return False
+            return 0.0
+        twin = self.twin[TWIN].final
         control, ours = (
-            float(np.mean([start.waited_share for start in entry.final.values()]))
-            for entry in (self.twin[TWIN], self.entries[name])
+            float(np.mean([start.waited_share for start in starts.values()]))
+            for starts in (twin, self.entries[name].final)
         )
-        return control - ours > UNEQUAL_WAIT
+        threads = sum(next(iter(twin.values())).loaded.get("threads", {}).values()) or cpu_count()
+        return min(MOST_WAITING, max(0.0, threads * (control - ours)))
 
     def _log_ratios_to(self, name: str) -> dict[str, dict[int, float]]:
         return log_ratios_to(name, self._all, self.chosen.control)

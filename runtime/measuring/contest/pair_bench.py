@@ -48,6 +48,7 @@ from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.outputs.quality import affordable_kinds
 from runtime.measuring.process.answers import CheckedLoad, LoadAnswer, RunAnswer
 from runtime.measuring.process.child import Child, ChildError
+from runtime.measuring.process.disturbance import waiting_share
 
 SCREEN_PAIRS = 3  # of turns in a start that is to give a first sight, at least
 MEDIAN = 1.2533  # how much further a median of normal values scatters than their mean: sqrt(pi / 2)
@@ -344,7 +345,7 @@ class PairBench:
     ) -> Start | MeasurementFailed:
         values: dict[bool, list[list[float]]] = {own: [[] for _ in self._kinds] for own in (True, False)}
         samples: list[float] = []
-        delay_s = runnable_s = 0.0
+        delay_s = runnable_s = others_s = 0.0
         cpu_s: list[float] = []
         spent = {True: 0.0, False: 0.0}
         wants_more = lambda i: i < pairs or sum(spent.values()) < seconds  # noqa: E731
@@ -367,6 +368,7 @@ class PairBench:
                 samples += thin_samples(turn["samples_s"])
                 cpu_s.append(turn["cpu_s"])
                 delay_s, runnable_s = delay_s + turn["run_delay_s"], runnable_s + turn["runnable_s"]
+                others_s += turn["others_s"]
             if self.realtime:
                 time.sleep(REST_AFTER_REALTIME * self.settings.turn_s)
         try:
@@ -385,7 +387,7 @@ class PairBench:
             turns_s=(spent[True], spent[False]),
             cpu_s=float(np.median(cpu_s)),
             peak_bytes=peak_bytes,
-            waited_share=delay_s / runnable_s if runnable_s else 0.0,
+            waited_share=waiting_share(delay_s, runnable_s, others_s),
             sizes_s=tuple(np.exp(np.median(logs[True], axis=1)).tolist()) if several else (),
             size_log_ratios=tuple(np.median(logs[False] - logs[True], axis=1).tolist()) if several else (),
         )

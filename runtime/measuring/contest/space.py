@@ -16,6 +16,7 @@ from runtime.measuring.contest.variant import Variant
 THREADS = "INFERENCE_NUM_THREADS"
 STREAMS = "NUM_STREAMS"
 PINNING = "ENABLE_CPU_PINNING"
+RESERVATION = "ENABLE_CPU_RESERVATION"  # processors of one compiled model are not given to the next
 HYPER_THREADING = "ENABLE_HYPER_THREADING"
 CORE_TYPE = "SCHEDULING_CORE_TYPE"
 PARTITIONER = "TBB_PARTITIONER"
@@ -34,6 +35,7 @@ DEFAULTS: Mapping[str, str] = {PINNING: "YES", CORE_TYPE: "ANY_CORE"}  # where a
 WORDS: Mapping[tuple[str, str], str] = {
     (PINNING, "NO"): "unpinned",
     (PINNING, "YES"): "pinned",
+    (RESERVATION, "YES"): "reserved",
     (HYPER_THREADING, "YES"): "hyper-threaded",
     (HYPER_THREADING, "NO"): "without hyper-threading",
     (CORE_TYPE, "ANY_CORE"): "any cores",
@@ -153,7 +155,7 @@ class Space:
             grouped = form.compressed and GROUP_SIZE in plugin.settable
             for group, precision, (threads, streams) in itertools.product(
                 [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}],
-                _fast_first(name, plugin.precisions),
+                fast_first(name, plugin.precisions),
                 dict.fromkeys([sizes[0], min(sizes)]) if sequential else sizes[:1],
             ):
                 properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}
@@ -165,7 +167,7 @@ class Space:
 
     def _grid(self, name: str) -> list[Variant]:
         """Return threads, or streams, each in both fast precisions, then the slow ones: time may end after any."""
-        precisions = _fast_first(name, self.plugins[name].precisions)
+        precisions = fast_first(name, self.plugins[name].precisions)
         sizes = self._threads_and_streams(name)
         variants = []
         cells = [*itertools.product(sizes, precisions[:2]), *itertools.product(sizes, precisions[2:])]
@@ -193,7 +195,7 @@ class Space:
         return [(most, streams) for streams in ends_first(thread_counts(most))]
 
 
-def _fast_first(name: str, precisions: Sequence[str]) -> list[str]:
+def fast_first(name: str, precisions: Sequence[str]) -> list[str]:
     """Return precisions, low ones first: they are faster, if anything; but few CPUs compute in f16, and slowly."""
     rank = {"f32": 1, "f16": 2} if _property_kind(name) == "cpu" else {"f32": 1}
     return sorted(precisions, key=lambda p: rank.get(p, 0))

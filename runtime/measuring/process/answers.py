@@ -49,8 +49,12 @@ class Waited(TypedDict):
 
 
 class RunAnswer(Waited):
-    """What inferences took; samples_s: of whole batches. period_s, cpu_s: (processor) seconds per inference."""
+    """What inferences took; samples_s: of whole batches. period_s, cpu_s: (processor) seconds per inference.
+
+    others_s: processor seconds that other processes had meanwhile, as the system counts them, in ticks.
+    """
 
     samples_s: list[float]
+    others_s: float
     period_s: float
     cpu_s: float

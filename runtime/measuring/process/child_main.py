@@ -6,17 +6,18 @@ of them is.
 
 from __future__ import annotations
 
+import importlib
 import os
 
 
-def main() -> None:
-    """Answer commands until standard input ends."""
+def main(module: str = "runtime.measuring.process.worker") -> None:
+    """Answer commands, by the handlers of a module, until standard input ends."""
     os.environ["CI"] = "true"  # keeps `import openvino` from reporting home: measuring must not touch the network
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     from runtime.measuring.process.worker import serve_child
 
-    serve_child(answers)
+    serve_child(answers, importlib.import_module(module).command_handlers())
 
 
 if __name__ == "__main__":

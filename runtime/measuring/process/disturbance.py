@@ -51,10 +51,14 @@ def waited_between(before: Mapping[str, tuple[int, int]], after: Mapping[str, tu
 
 
 def disturbed_share(before: Look, after: Look) -> float:
-    """Return the share of the time that threads wanted a processor in which they waited and another process had it.
-
-    Threads of one process wait for one another, too: no longer is blamed on others than these ran.
-    """
+    """Return the share of the time that threads wanted a processor in which they waited and another process had it."""
     waited = waited_between(before.threads, after.threads)
-    waited_s = min(waited["run_delay_s"], max(0.0, after.others_s - before.others_s))
-    return waited_s / waited["runnable_s"] if waited["runnable_s"] else 0.0
+    return waiting_share(waited["run_delay_s"], waited["runnable_s"], after.others_s - before.others_s)
+
+
+def waiting_share(run_delay_s: float, runnable_s: float, others_s: float) -> float:
+    """Return the share of the time that threads wanted a processor in which they waited for other processes.
+
+    Threads of one process wait for one another, too: no longer is blamed on others than these ran, others_s.
+    """
+    return min(run_delay_s, max(0.0, others_s)) / runnable_s if runnable_s else 0.0

@@ -61,7 +61,7 @@ from runtime.measuring.process import (
 )
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.child import MEMORY_LIMIT, speaks_of_memory
-from runtime.measuring.process.disturbance import scheduled_ns, waited_between
+from runtime.measuring.process.disturbance import read_processor_times, waited_between
 from runtime.measuring.process.executable import (
     Arrays,
     CompiledExecutable,
@@ -72,6 +72,7 @@ from runtime.measuring.process.executable import (
 )
 
 LEAST_PROFILED = 3  # inferences that counters are averaged over, however long they take
+Handlers = Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]  # by what a command says to do
 HEADROOM_BYTES = 32 << 20  # with less address space left than this, whatever failed failed for want of memory
 
 
@@ -130,7 +131,7 @@ class Session:
         self._executable().load(self._repeated(self.inputs))
         self._begin_sequences()
         for i, request in enumerate(self._loaded()):
-            self._step(i)
+            self.step(i)
             request.infer()
         return {}
 
@@ -148,7 +149,7 @@ class Session:
             loaded.load(self._repeated(check_inputs_of(self.model, self.path, kind)))
         self._begin_sequences()
         for _ in range(self.decode_steps):
-            self._step(0)
+            self.step(0)
             loaded.infer()
         return {f"output_{i}": array for i, array in enumerate(loaded.outputs())}
 
@@ -165,7 +166,7 @@ class Session:
         """
         requests = self._loaded()
         self._begin_sequences()
-        before, cpu_before_s = scheduled_ns(), time.process_time()
+        before, cpu_before_s = read_processor_times(), time.process_time()
         with RealtimeScheduling(command["realtime"]):
             if len(requests) == 1:
                 samples = self._one_after_another(command["seconds"], command["minimum"])
@@ -173,14 +174,20 @@ class Session:
             else:
                 samples, period_s, ran = self._all_at_once(requests, command["seconds"], command["minimum"])
         cpu_s = (time.process_time() - cpu_before_s) / ran
-        waited = waited_between(before, scheduled_ns())
-        return {"samples_s": samples, "period_s": period_s / self.batch, "cpu_s": cpu_s / self.batch, **waited}
+        after = read_processor_times()
+        return {
+            "samples_s": samples,
+            "period_s": period_s / self.batch,
+            "cpu_s": cpu_s / self.batch,
+            "others_s": after.others_s - before.others_s,
+            **waited_between(before.threads, after.threads),
+        }
 
     def _one_after_another(self, seconds: float, minimum: int) -> list[float]:
         request, samples = self.requests[0], list[float]()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(samples) < minimum or len(samples) % self.decode_steps:
-            self._step(0)
+            self.step(0)
             start = time.perf_counter()
             request.infer()
             samples.append(time.perf_counter() - start)
@@ -205,7 +212,7 @@ class Session:
         samples: list[float] = []
 
         def begin(i: int) -> None:
-            self._step(i)
+            self.step(i)
             begun[i] = time.perf_counter()
             requests[i].start_async()
 
@@ -247,7 +254,7 @@ class Session:
         while due - start < command["seconds"]:
             time.sleep(max(0.0, due - time.perf_counter()))
             i = waiting.get()
-            self._step(i)
+            self.step(i)
             arrived[i] = due
             requests[i].start_async()
             due += float(rng.exponential(self.batch / command["rate"]))
@@ -263,7 +270,7 @@ class Session:
         end = time.perf_counter() + command["seconds"]
         while time.perf_counter() < end or not samples:
             for i in range(len(requests)):
-                self._step(i)
+                self.step(i)
             begun = time.perf_counter()
             for request in requests:
                 request.start_async()
@@ -302,7 +309,7 @@ class Session:
         """Let the next inference of every request begin a new sequence."""
         self.decoded = [0] * len(self.requests)
 
-    def _step(self, i: int) -> None:
+    def step(self, i: int) -> None:
         """Count an inference of request i; the first of a sequence has its state reset."""
         if self.stateful and self.decoded[i] % self.decode_steps == 0:
             self.requests[i].reset_state()
@@ -373,7 +380,8 @@ def _set_scheduling(policy: int, priority: int) -> None:
         os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
 
 
-def _fault_answer(error: Exception) -> dict[str, Any]:
+def fault_answer(error: Exception) -> dict[str, Any]:
+    """Return the answer to a command at which a device raised this."""
     message = " ".join(str(error).split())
     if isinstance(error, MemoryError) or speaks_of_memory(message):
         return {"error": {"kind": "out_of_memory", "message": message or "memory exhausted"}}
@@ -385,8 +393,10 @@ def _fault_answer(error: Exception) -> dict[str, Any]:
     return {"error": {"kind": "refused", "message": message}}
 
 
-def _answer_command(session: Session, command: Mapping[str, Any]) -> Mapping[str, Any]:
-    handlers: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+def command_handlers() -> Handlers:
+    """Return what answers the commands on one model, or none."""
+    session = Session()
+    return {
         "load": session.load,
         "feed": session.feed,
         "outputs": session.outputs,
@@ -404,19 +414,21 @@ def _answer_command(session: Session, command: Mapping[str, Any]) -> Mapping[str
         "results": exposed_outputs.write_results,
         "segments": segment_outputs.write_segment_outputs,
     }
+
+
+def _answer_command(handlers: Handlers, command: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return handlers[command["do"]](command)
     except Exception as error:  # noqa: BLE001  a device may raise anything; it becomes an answer
-        return _fault_answer(error)
+        return fault_answer(error)
 
 
-def serve_child(answers: TextIO) -> None:
+def serve_child(answers: TextIO, handlers: Handlers) -> None:
     """Write one answer per command until standard input ends."""
     die_with_parent()
     if limit := int(os.environ.get(MEMORY_LIMIT, "0")):
         limit_address_space(limit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
-    session = Session()
     for line in sys.stdin:
-        answers.write(json.dumps(_answer_command(session, json.loads(line))) + "\n")
+        answers.write(json.dumps(_answer_command(handlers, json.loads(line))) + "\n")
         answers.flush()

@@ -177,6 +177,9 @@ class Cut:
     def relaxed_s(self, *, seconds: float) -> float:
         """Return a lower bound for any number of devices: groups divided, every tensor over its cheapest links.
 
+        It is the value of the solver's prices, which holds for any prices: what the solver calls the optimum may be
+        above it where costs differ by more than its tolerance.
+
         Source: Kleinberg, Tardos, J. ACM 49, 2002 (uniform labelling), for nets instead of edges.
         """
         floor_s = float(self.group_s.min(axis=1).sum())
@@ -204,14 +207,21 @@ class Cut:
         cost = np.concatenate([np.where(allowed, self.group_s, 0.0).ravel(), into_s.ravel()])
         upper = np.concatenate([allowed.ravel().astype(float), np.ones(nets.t * p)])
         scale = float(cost.max()) or 1.0
+        above, once = above.tocsr(), once.tocsr()
         solved = linprog(
             cost / scale,
-            A_ub=above.tocsr(),
+            A_ub=above,
             b_ub=np.zeros(row.size),
-            A_eq=once.tocsr(),
+            A_eq=once,
             b_eq=np.ones(k),
             bounds=np.stack([np.zeros(size), upper], axis=1),
             method="highs",
             options={"time_limit": seconds},
         )
-        return max(floor_s, float(solved.fun) * scale * (1 - 1e-7)) if solved.status == 0 else floor_s
+        if solved.status != 0:
+            return floor_s
+        price = scale * np.minimum(solved.ineqlin.marginals, 0.0)
+        each_s = scale * solved.eqlin.marginals  # [k]
+        reduced_s = cost - above.T @ price - once.T @ each_s
+        proven_s = float(each_s.sum() + np.minimum(reduced_s * upper, 0.0).sum())
+        return max(floor_s, proven_s * (1 - 1e-7))

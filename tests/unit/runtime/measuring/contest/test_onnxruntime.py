@@ -44,7 +44,7 @@ from runtime.executor.placed import PlacedInputError
 from runtime.measuring.contest.onnx_space import OnnxSpace
 from runtime.measuring.contest.variant import InOnnxRuntime, Variant, VariantKind, outputs_of, start_child
 from runtime.measuring.process.child import Child, ChildError
-from tests.reports import accuracy
+from tests.reports import READ_STAGE, accuracy
 from tests.unit.pipeline.result.test_verdict import FREE, HALF, candidate, contest
 from tests.unit.runtime.measuring.contest.test_contest import DEFAULT, DEVICE, Truth, compete, variant
 
@@ -450,7 +450,7 @@ def run(source: Path, tmp_path: Path) -> Path:
     assert files["model"] == "onnx/model.onnx"
     assert "weights" not in files
     manifest = {"schema": 1, "model": {"path": str(source), "sha256": model_sha256(source)}, "settings": {}}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"stages": {"read": {}}}), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"stages": {"read": READ_STAGE}}), encoding="utf-8")
     return folder
 
 

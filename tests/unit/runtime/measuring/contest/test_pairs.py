@@ -7,7 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +86,33 @@ def test_turns_go_on_until_the_seconds_are_over(bench: PairBench) -> None:
     assert sum(found.turns_s) >= 0.2
 
 
+@dataclass
 class Turning:
     """Answers like a measuring child whose threads waited for 0.1 of 0.4 seconds in every turn."""
+
+    others_s: float
 
     def ask(self, do: str, **command: Any) -> dict[str, Any]:
         if do == "memory":
             return {"peak_bytes": 7}
-        return {"samples_s": [0.2, 0.4, 0.3], "run_delay_s": 0.1, "runnable_s": 0.4, "cpu_s": 0.5}
+        return {
+            "samples_s": [0.2, 0.4, 0.3],
+            "run_delay_s": 0.1,
+            "runnable_s": 0.4,
+            "cpu_s": 0.5,
+            "others_s": self.others_s,
+        }
 
 
-def test_a_start_tells_which_share_of_its_turns_was_spent_waiting_for_processors(bench: PairBench) -> None:
-    child: Any = Turning()
+@pytest.mark.parametrize(("others_s", "share"), [(0.3, 0.25), (0.04, 0.1), (-0.01, 0.0)])
+def test_a_start_tells_which_share_of_its_turns_was_spent_waiting_for_other_processes(
+    bench: PairBench, others_s: float, share: float
+) -> None:
+    child: Any = Turning(others_s)
     seats = [Seat(SETTINGS, child) for _ in range(2)]
     found = bench._turns(seats[0], seats[1], {}, 3, 0.0)
     assert isinstance(found, Start)
-    assert (found.waited_share, found.cpu_s, found.peak_bytes) == (pytest.approx(0.25), 0.5, 7)
+    assert (found.waited_share, found.cpu_s, found.peak_bytes) == (pytest.approx(share), 0.5, 7)
     assert found.variant_s == found.control_s == (0.3,) * 3
     assert len(found.samples_s) == 9
 

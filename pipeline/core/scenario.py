@@ -1,0 +1,135 @@
+"""Several models on one machine: the load of each, what is wanted of it, and the requests that were served."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from pipeline.core.arrays import Bool, Float64, frozen
+
+Arrivals = Literal["poisson", "periodic", "trace"]
+LatePolicy = Literal["queue", "drop"]
+ScenarioObjective = Literal["load", "latency", "throughput"]
+Isolation = Literal["process", "processes"]  # all models in one process, or one process each
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One way in which a model is called, with the same weights: prefill or decode, short or long inputs.
+
+    shape: sizes of the inputs as --shape takes them, {} for those of the model. share: of the model's requests.
+    """
+
+    name: str
+    shape: Mapping[str, tuple[int, ...]]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """The requests of one model, and what is wanted of them.
+
+    rate: requests per second (open loop); 0 where `concurrency` requests are always in flight (closed loop), or where
+    the results of another model, `after`, cause them: `calls` on average for each.
+    trace_s: float64 [k], times of arrival in seconds for "trace"; repeated at its end.
+    deadline_s: from the moment when a request is due, of a chain when its first is, to its end; inf for none. It holds
+    if the stated percentile of the latencies does not exceed it.
+    late: a request that waits longer than its deadline is served all the same ("queue"), or dropped.
+    devices: names of those that may run the model; () for all.
+    """
+
+    name: str
+    rate: float = 0.0
+    concurrency: int = 0
+    arrivals: Arrivals = "poisson"
+    trace_s: tuple[float, ...] = ()
+    deadline_s: float = math.inf
+    percentile: float = 99.0
+    weight: float = 1.0
+    late: LatePolicy = "queue"
+    after: str = ""
+    calls: float = 1.0
+    devices: tuple[str, ...] = ()
+    phases: tuple[Phase, ...] = ()
+
+    @property
+    def closed(self) -> bool:
+        """Return whether a new request begins whenever one has ended."""
+        return self.concurrency > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Models that share a machine. Limits of 0 are none.
+
+    memory_bytes: of all processes together. load_s: until all models are compiled. processor_s: processor time per
+    second of load.
+    """
+
+    models: tuple[ModelLoad, ...]
+    objective: ScenarioObjective = "load"
+    isolation: Isolation = "process"
+    memory_bytes: int = 0
+    load_s: float = 0.0
+    processor_s: float = 0.0
+
+    def model(self, name: str) -> ModelLoad:
+        """Return the load of one model."""
+        return next(m for m in self.models if m.name == name)
+
+    def scaled(self, multiple: float) -> Scenario:
+        """Return the scenario with all rates multiplied; closed loops stay."""
+        return replace(self, models=tuple(replace(m, rate=m.rate * multiple) for m in self.models))
+
+    def root(self, name: str) -> str:
+        """Return the model whose arrivals cause those of a model: the begin of its chain."""
+        load = self.model(name)
+        return self.root(load.after) if load.after else name
+
+    def rates(self) -> dict[str, float]:
+        """Return requests per second of every model with arrivals, those of chains from what causes them."""
+
+        def rate_of(load: ModelLoad) -> float:
+            return load.calls * rate_of(self.model(load.after)) if load.after else load.rate
+
+        return {load.name: rate_of(load) for load in self.models}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestLog:
+    """Requests of one model, k of them, in the order in which they were due; seconds since the load began.
+
+    due_s: float64 [k], when a request should begin, whether or not anything was free. origin_s: float64 [k], when the
+    first request of its chain was due; due_s itself without a chain. end_s: float64 [k], nan where it was dropped.
+    measured: bool [k], whether it counts: those due while the load fills and drains the machine do not.
+    """
+
+    due_s: Float64
+    origin_s: Float64
+    end_s: Float64
+    measured: Bool
+
+    def __post_init__(self) -> None:
+        k = len(self.due_s)
+        for name in ("due_s", "origin_s", "end_s"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64, (k,), name))
+        object.__setattr__(self, "measured", frozen(self.measured, np.bool_, (k,), "measured"))
+
+    @property
+    def dropped(self) -> int:
+        """Return how many of the measured requests were dropped."""
+        return int(np.isnan(self.end_s[self.measured]).sum())
+
+    def latencies_s(self) -> Float64:
+        """Return float64, seconds from when the chain of a measured request was due; inf for one that was dropped."""
+        seconds: Float64 = (self.end_s - self.origin_s)[self.measured]
+        return np.where(np.isnan(seconds), np.inf, seconds)
+
+    def percentile_s(self, percentile: float) -> float:
+        """Return the least latency that at least this percentage of the measured requests does not exceed."""
+        seconds = self.latencies_s()
+        return float(np.percentile(seconds, percentile, method="inverted_cdf")) if seconds.size else math.nan

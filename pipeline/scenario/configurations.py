@@ -1,0 +1,229 @@
+"""Which configurations of several models are tried: baselines, a first grid, and the neighbours of the best."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.core.scenario import Isolation, Scenario
+from pipeline.scenario.records import ConfigurationKind
+from runtime.machines.devices import KINDS, PRECISION, Plugin
+from runtime.measuring.contest.baselines import plain_variant
+from runtime.measuring.contest.space import (
+    PINNING,
+    RESERVATION,
+    STREAMS,
+    THREADS,
+    fast_first,
+    settings_variant,
+    thread_counts,
+)
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.load.bench import LoadConfiguration
+
+BASELINES: Mapping[ConfigurationKind, str] = {  # how they are called
+    "defaults": "plug-in defaults",
+    "latency hint": "latency hint",
+    "throughput hint": "throughput hint",
+    "equal threads": "threads shared equally",
+    "tuned alone": "each tuned alone",
+}
+HINTS: tuple[ConfigurationKind, ...] = ("defaults", "latency hint", "throughput hint")  # what nobody has to think of
+MOST_SHARES = 8  # ways to divide the processors among the models that are tried at first
+MOST_ASSIGNED = 64  # ways to give models to plug-ins that are tried at first
+MOST_REQUESTS = 4
+# How models keep their threads apart: on processors reserved for each, wherever the system puts them, or pinned.
+MODES: Mapping[str, Mapping[str, str]] = {
+    "reserved": {RESERVATION: "YES"},
+    "unpinned": {PINNING: "NO"},
+    "pinned": {PINNING: "YES"},
+}
+MODE_KEYS = (RESERVATION, PINNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that may be measured, and what it is."""
+
+    configuration: LoadConfiguration
+    kind: ConfigurationKind = "searched"
+
+    @property
+    def name(self) -> str:
+        """Return what the result calls it."""
+        return self.configuration.name
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationSpace:
+    """What can be set of several models on this machine.
+
+    plugins: model -> plug-ins that may run it, by name, each with the precisions that the model tolerates; the first is
+    what the baselines use. processors: that may be used all the time. weights: model -> its share of the work.
+    """
+
+    scenario: Scenario
+    plugins: Mapping[str, Mapping[str, Plugin]]
+    processors: int
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the models, in the order in which they are compiled unless another is tried."""
+        return [load.name for load in self.scenario.models]
+
+    def baselines(self, alone: Mapping[str, Variant]) -> list[Candidate]:
+        """Return what a search must be compared with. alone: model -> the best setting while nothing else runs."""
+        hints: dict[ConfigurationKind, str] = {
+            "defaults": "",
+            "latency hint": "LATENCY",
+            "throughput hint": "THROUGHPUT",
+        }
+        made: dict[ConfigurationKind, dict[str, Variant]] = {
+            kind: {
+                name: plain_variant(next(iter(known.values())), "hint" if hint else "default", hint, 0)
+                for name, known in self.plugins.items()
+            }
+            for kind, hint in hints.items()
+        }
+        equal = str(max(1, self.processors // len(self.names)))
+        made["equal threads"] = {name: self.setting(name, {THREADS: equal}) for name in self.names}
+        made["tuned alone"] = dict(alone)
+        return [
+            Candidate(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
+            for kind, variants in made.items()
+            if len(variants) == len(self.names)
+        ]
+
+    def settings_alone(self, model: str, objective: str) -> list[Variant]:
+        """Return the settings that are tried of one model while nothing else runs."""
+        most = self.processors
+        if objective == "throughput":
+            streams = dict.fromkeys((most, 1))
+            return [self.setting(model, {THREADS: str(most), STREAMS: str(n)}, n) for n in streams]
+        counts = thread_counts(most)
+        return [self.setting(model, {THREADS: str(n)}) for n in dict.fromkeys((counts[-1], *counts[:2]))]
+
+    def first(self) -> list[Candidate]:
+        """Return the coarse grid, what is most likely to be good first."""
+        kept: dict[str, Candidate] = {}
+        for variants in self._first_variants():
+            candidate = Candidate(configured("", variants, self.scenario.isolation))
+            kept.setdefault(candidate.configuration.identity, candidate)
+        return list(kept.values())
+
+    def _first_variants(self) -> Iterator[dict[str, Variant]]:
+        shares, most = self._shares(), str(self.processors)
+        for mode, share in itertools.product(("reserved", "unpinned"), shares[:2]):
+            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        streams = {THREADS: most, STREAMS: most}
+        for mode in ("pinned", "unpinned"):
+            yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in self.names}
+        yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in self.names}
+        for mode, share in itertools.product(("reserved", "unpinned"), shares[2:]):
+            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        yield from self._assigned()
+
+    def _shares(self) -> list[dict[str, int]]:
+        """Return threads for each model that fill the processors, or one each; nearest to the shares of work first."""
+        names, n = self.names, self.processors
+        if n <= len(names):
+            one = dict.fromkeys(names, 1)
+            return [one, *({**one, name: n} for name in names if n > 1)]
+        parts = itertools.islice(compositions(n, len(names)), 1000)
+        whole = sum(self.weights.get(name, 1.0) for name in names)
+        wanted = [n * self.weights.get(name, 1.0) / whole for name in names]
+
+        def distance(share: Sequence[int]) -> float:
+            return sum(abs(math.log(k / max(0.5, w))) for k, w in zip(share, wanted, strict=True))
+
+        return [dict(zip(names, share, strict=True)) for share in sorted(parts, key=distance)[:MOST_SHARES]]
+
+    def _assigned(self) -> Iterator[dict[str, Variant]]:
+        """Yield whole models given to plug-ins, in all ways of a small number; others are neighbours of the best."""
+        known = [list(self.plugins[name]) for name in self.names]
+        if all(len(choice) == 1 for choice in known) or math.prod(map(len, known)) > MOST_ASSIGNED:
+            return
+        for choice in itertools.product(*known):
+            yield {name: self.setting(name, {}, plugin=plugin) for name, plugin in zip(self.names, choice, strict=True)}
+
+    def setting(self, model: str, given: Mapping[str, str], requests: int = 1, plugin: str = "") -> Variant:
+        """Return a model with these properties, in the fastest precision that it tolerates unless they give another."""
+        known = self.plugins[model]
+        plugin = plugin or next(iter(known))
+        of = known[plugin]
+        precision = fast_first(plugin, of.precisions)[0]
+        properties = {PRECISION: precision, **given}
+        return settings_variant(plugin, {k: v for k, v in properties.items() if k in of.settable}, requests)
+
+    def around(self, candidate: Candidate) -> list[Candidate]:
+        """Return the configurations one step from one of settings: one axis of one model, the mode, or the order."""
+        variants = dict(candidate.configuration.models)
+        if any(v.kind != "settings" for v in variants.values()):
+            return []
+        found = [{**variants, name: other} for name, v in variants.items() for other in self._steps(name, v)]
+        for mode in MODES.values():
+            found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
+        if len(variants) > 1 and any(RESERVATION in v.devices[0].properties for v in variants.values()):
+            found.append(dict(reversed(variants.items())))
+        made = [Candidate(configured("", each, self.scenario.isolation)) for each in found]
+        own = candidate.configuration.identity
+        return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
+
+    def _steps(self, name: str, variant: Variant) -> Iterator[Variant]:
+        """Yield one model one step further: threads, requests with as many streams, precision, plug-in."""
+        (device,) = variant.devices
+        given, streams = device.properties, int(device.properties.get(STREAMS, "1"))
+        if THREADS in given:
+            counts = thread_counts(self.processors)
+            at = min(range(len(counts)), key=lambda i: abs(counts[i] - int(given[THREADS])))
+            for count in {counts[max(0, at - 1)], counts[min(len(counts) - 1, at + 1)]} - {int(given[THREADS])}:
+                if count >= streams:
+                    yield self._changed(name, variant, {THREADS: str(count)})
+            for more in {min(MOST_REQUESTS, streams + 1, int(given[THREADS]) * 2), max(1, streams - 1)} - {streams}:
+                new = {STREAMS: str(more), THREADS: str(max(more, int(given[THREADS])))}
+                yield self._changed(name, variant, new, requests=more)
+        if variant.requests == streams:
+            yield self._changed(name, variant, {}, requests=streams + 1)
+        plugins = self.plugins[name]
+        for precision in plugins[device.plugin].precisions:
+            if given.get(PRECISION, precision) != precision:
+                yield self._changed(name, variant, {PRECISION: precision})
+        for plugin in plugins:
+            if plugin != device.plugin:
+                yield self.setting(name, {}, plugin=plugin)
+
+    def _changed(
+        self, name: str, variant: Variant, new: Mapping[str, str], *, requests: int = 0, drop: Sequence[str] = ()
+    ) -> Variant:
+        (device,) = variant.devices
+        kept = {key: value for key, value in device.properties.items() if key not in drop}
+        cpu = KINDS.get(device.plugin.partition(".")[0]) == "cpu"
+        return self.setting(name, {**kept, **(new if cpu else {})}, requests or variant.requests, device.plugin)
+
+
+def compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to write n as a sum of k numbers of at least 1, in order.
+
+    >>> list(compositions(4, 2))
+    [(1, 3), (2, 2), (3, 1)]
+    """
+    for cuts in itertools.combinations(range(1, n), k - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, n)))
+
+
+def configured(name: str, variants: Mapping[str, Variant], isolation: Isolation) -> LoadConfiguration:
+    """Return a configuration; without a name it is called by its settings, models of equal ones together.
+
+    Where models reserve processors, the order in which they are compiled is part of the name.
+    """
+    if not name:
+        groups: dict[str, list[str]] = {}
+        reserved = any(RESERVATION in v.devices[0].properties for v in variants.values() if v.devices)
+        for model, variant in variants.items():
+            groups.setdefault(variant.name, []).append(model)
+        parts = groups.items() if reserved else sorted(groups.items())
+        name = "; ".join(f"{' and '.join(models)}: {setting}" for setting, models in parts)
+    return LoadConfiguration(name, tuple(variants.items()), isolation)

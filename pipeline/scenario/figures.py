@@ -1,0 +1,212 @@
+"""What windows of load say of a configuration: percentiles, deadlines, and what the objective makes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pipeline.core.figures import finite_or_none
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.scenario.records import ServedFigures
+from runtime.measuring.load.bench import SeatedModels, Window
+from runtime.measuring.load.drive import LoadTimes
+
+TOLD = (50.0, 90.0, 99.0, 99.9)  # percentiles that are told where there are requests enough
+FILL_S, TAIL_S = 0.2, 0.1
+LEAST_S = 0.4  # of a window that counts
+STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
+MOST_WINDOWS = 12  # of one search for the greatest load multiple
+LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
+DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
+CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one start of a configuration came to.
+
+    goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
+    the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the
+    stated load, or in closed loops. windows: how many it took. limit: which limit it does not keep. failed: models that
+    failed; figures are of the others.
+    """
+
+    goodness: float
+    figures: Sequence[ServedFigures]
+    load_s: float = 0.0
+    processor_s: float = 0.0
+    peak_bytes: int = 0
+    windows: int = 1
+    precisions: Mapping[str, str] = field(default_factory=dict)
+    limit: str = ""
+    failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+
+
+def least_requests(percentile: float, times: float = 1.0) -> int:
+    """Return how many requests a percentile takes at least.
+
+    >>> least_requests(99.0), least_requests(50.0)
+    (100, 10)
+    """
+    return max(10, math.ceil(round(times * 100 / (100 - percentile), 6)))
+
+
+def served_figures(load: ModelLoad, log: RequestLog, window: Window, multiple: float) -> ServedFigures:
+    """Return what became of the requests of one model."""
+    seconds, n = log.latencies_s(), int(log.measured.sum())
+    told = [p for p in TOLD if n >= least_requests(p)]
+    wanted = log.percentile_s(load.percentile) if n >= least_requests(load.percentile) else None
+    late = float(np.mean(seconds > load.deadline_s)) if n else 0.0
+    holds: bool | None = None
+    if math.isfinite(load.deadline_s):
+        if wanted is not None:
+            holds = wanted <= load.deadline_s
+        elif late * n > least_requests(load.percentile) * (1 - load.percentile / 100):
+            holds = False  # more are late than may be of as many as are wanted
+    return ServedFigures(
+        load.name,
+        multiple if load.rate or load.after else 0.0,
+        n / window.measured_s,
+        ended_rate(log, window.measured_s),
+        n,
+        log.dropped,
+        finite_or_none(wanted),
+        {f"{p:g}": s for p in told if math.isfinite(s := log.percentile_s(p))},
+        late,
+        holds,
+    )
+
+
+def ended_rate(log: RequestLog, measured_s: float) -> float:
+    """Return how many of the measured requests ended per second: of few, by the time between the first and the last."""
+    ends = np.sort(log.end_s[log.measured & ~np.isnan(log.end_s)])
+    if ends.size > 1 and ends[-1] > ends[0] + 0.5 * measured_s:
+        return float((ends.size - 1) / (ends[-1] - ends[0]))
+    return float(ends.size / measured_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """Measures what the objective of a scenario makes of a configuration that is loaded.
+
+    longest_s: of a window; where a percentile takes longer, it cannot be told. closed_s: of a window in closed loops.
+    """
+
+    scenario: Scenario
+    longest_s: float = 10.0
+    closed_s: float = 0.8
+
+    def times(self, multiple: float = 1.0, least: float = 1.0) -> LoadTimes:
+        """Return how long a window is, in which every percentile that matters can be told, unless that is too long.
+
+        least: times the requests that a percentile takes at least.
+        """
+        rates = self.scenario.scaled(multiple).rates()
+        wanted = [
+            least_requests(m.percentile, least) / rates[m.name]
+            for m in self.scenario.models
+            if rates[m.name] and (math.isfinite(m.deadline_s) or self.scenario.objective == "latency")
+        ]
+        # A tenth more, as arrivals are random.
+        measured_s = (
+            min(self.longest_s * max(1.0, least), max([LEAST_S, *(1.1 * s for s in wanted)]))
+            if wanted
+            else self.closed_s
+        )
+        deadlines = [m.deadline_s for m in self.scenario.models if math.isfinite(m.deadline_s)]
+        slowest_s = max(deadlines, default=0.5)
+        return LoadTimes(FILL_S + min(slowest_s, 1.0), measured_s, TAIL_S, DRAINS * slowest_s)
+
+    def look(
+        self, seats: SeatedModels, seed: int, *, multiple: float = 1.0, least: float = 1.0
+    ) -> tuple[Window, list[ServedFigures]]:
+        """Return one window of load at a multiple of all rates, and its figures."""
+        scenario = self.scenario.scaled(multiple)
+        window = seats.window(scenario, self.times(multiple, least), seed=seed)
+        known = [m for m in scenario.models if m.name not in window.failed]
+        return window, [served_figures(m, window.logs[m.name], window, multiple) for m in known]
+
+    def slack(self, figures: Sequence[ServedFigures]) -> float:
+        """Return log(latency / deadline) of the model for which that is the largest; below 0 all deadlines hold.
+
+        Where a percentile cannot be told, that of the requests that were seen stands for it.
+        """
+        worst = -math.inf
+        for f in figures:
+            deadline_s = self.scenario.model(f.name).deadline_s
+            if math.isinf(deadline_s):
+                continue
+            if f.latency_s is None:
+                worst = max(worst, 0.1 if f.holds is False or f.dropped else -0.1)
+            else:
+                worst = max(worst, math.log(f.latency_s / deadline_s))
+        return worst
+
+    def goodness(self, figures: Sequence[ServedFigures]) -> float:
+        """Return what the objectives `throughput` and `latency` make of figures."""
+        weights = {m.name: m.weight for m in self.scenario.models}
+        if self.scenario.objective == "throughput":
+            whole = sum(weights[f.name] for f in figures)
+            return sum(weights[f.name] * math.log(max(f.rate, 1e-9)) for f in figures) / whole
+        seconds = sum(weights[f.name] * (math.inf if f.latency_s is None else f.latency_s) for f in figures)
+        return -math.log(seconds) if math.isfinite(seconds) else -math.inf
+
+    def sight(self, seats: SeatedModels, seed: int, bar: float) -> Measured:
+        """Return a first sight: one window; under a load that should grow, more while every deadline holds.
+
+        bar: the multiple to begin with, the greatest that another holds.
+        """
+        window, figures = self.look(seats, seed, multiple=bar)
+        if self.scenario.objective != "load":
+            return self._measured(seats, window, figures, self.goodness(figures), 1)
+        multiple, count, held = bar, 1, 0.0
+        while (slack := self.slack(figures)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
+            held, multiple, count = multiple, multiple * STEP, count + 1
+            window, figures = self.look(seats, seed, multiple=multiple)
+        if held:  # the greatest lies between the last two, the higher the less too slow the last was
+            goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
+        else:
+            goodness = math.log(bar) - min(slack, 3.0) / 2
+        return self._measured(seats, window, figures, goodness, count)
+
+    def measure(self, seats: SeatedModels, seed: int, guess: float) -> Measured:
+        """Return what one start comes to. guess: the load multiple near which the greatest is looked for."""
+        if self.scenario.objective != "load":
+            window, figures = self.look(seats, seed)
+            return self._measured(seats, window, figures, self.goodness(figures), 1)
+        low, high, multiple, step = 0.0, math.inf, guess, STEP**0.5
+        count = 0
+        while True:
+            window, figures = self.look(seats, seed + count, multiple=multiple)
+            count += 1
+            if self.slack(figures) <= 0:
+                low = multiple
+            else:
+                high = multiple
+            if low and math.isfinite(high):
+                multiple = math.sqrt(low * high)
+            else:
+                multiple, step = (low * step if low else high / step), step * STEP**0.5
+            if count == MOST_WINDOWS or high <= low * LEAST_STEP or not LEAST_MULTIPLE <= multiple <= MOST_MULTIPLE:
+                break
+        measured = self._measured(seats, window, figures, math.log(low or high), count)
+        return measured if low else replace(measured, limit=f"its deadlines do not hold at {high:.2g} times the load")
+
+    def _measured(
+        self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
+    ) -> Measured:
+        precisions = {name: "+".join(sorted(set(told["precisions"].values()))) for name, told in seats.loaded.items()}
+        limits, broken = self.scenario, ""
+        if limits.memory_bytes and window.peak_bytes > limits.memory_bytes:
+            broken = f"{window.peak_bytes / 1e6:.0f} MB of memory, {limits.memory_bytes / 1e6:.0f} MB allowed"
+        elif limits.load_s and seats.load_s > limits.load_s:
+            broken = f"loads in {seats.load_s:.2f} s, {limits.load_s:g} s allowed"
+        elif limits.processor_s and window.processor_s > limits.processor_s:
+            broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
+        return Measured(
+            goodness, figures, seats.load_s, window.processor_s, window.peak_bytes, windows, precisions, broken
+        )

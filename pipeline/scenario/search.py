@@ -1,0 +1,385 @@
+"""Which of many configurations of several models is best, and by how much.
+
+    alone       a few settings of each model while nothing else runs: the best of each make the baseline "each tuned
+                alone", and tell whether a deadline can be kept at all
+    screening   every configuration, baselines first, has a first sight in a process that is kept; then the neighbours
+                of the best. Under a load that should grow, a first sight begins at the greatest multiple that another
+                holds, so that most configurations take one window
+    final       new processes for every start: the control, which is the best of what nobody has to think of (defaults
+                and hints), its twin, the other baselines that are near, and the best of what was searched, in an order
+                that is reversed from round to round. Claims are those of `runtime.measuring.contest.statistics`
+    check       the answer in new processes, with more requests: the stated load, and the multiple that is said to hold
+
+Every finished start is written to a journal, from which a run that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.errors import MeasurementError
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.scenario import Scenario
+from pipeline.core.settings import MeasureSettings
+from pipeline.result.records import from_json
+from pipeline.scenario.configurations import BASELINES, HINTS, Candidate, ConfigurationSpace, configured
+from pipeline.scenario.figures import CHECK_TIMES, Measured, Yardstick
+from pipeline.scenario.records import AloneRecord, CheckRecord
+from pipeline.system.json_lines import append_line, load_lines
+from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench, closed_loop
+from runtime.measuring.load.drive import LoadTimes
+
+ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
+ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.2, 0.45, 0.15  # of the time left at their beginning
+ROUNDS = 2  # of neighbours of the best
+NEAR = math.log(1.15)  # of the best baseline, within which another meets it in the final
+MOST_CONTENDERS = 3
+LOWER = 0.93  # of a multiple that a check has not confirmed
+
+Say = Callable[[str], None]
+CheckOutputs = Callable[[str, Variant], MeasurementFailed | None]  # of a model, run so
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A configuration, and its starts: sight, of the screening; starts, of the final, by their number.
+
+    failed, failed_model: why it is out, and of which model; left: why it took no further part.
+    """
+
+    candidate: Candidate
+    sight: Measured | None = None
+    starts: dict[int, Measured] = field(default_factory=dict)
+    failed: MeasurementFailed | None = None
+    failed_model: str = ""
+    left: str = ""
+
+    @property
+    def standing(self) -> float:
+        """Return how good it seems: by the starts of the final, else at first sight; -inf of what failed."""
+        if self.failed is not None:
+            return -math.inf
+        if self.starts:
+            return float(np.mean([m.goodness for m in self.starts.values()]))
+        return self.sight.goodness if self.sight is not None else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """What a search has come to. entrants: by name; best: of the answer; checked: None without time for it."""
+
+    entrants: Mapping[str, Entrant]
+    control: str
+    best: str
+    judgement: Judgement | None
+    alone: Sequence[AloneRecord]
+    checked: CheckRecord | None
+    missing_s: float
+
+
+@dataclass(slots=True)
+class StartJournal:
+    """Starts that were measured, in a file of JSON Lines; context: what they depend on beside the configuration."""
+
+    path: Path
+    context: str
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path, context: str) -> StartJournal:
+        """Return what a file holds; a torn last line is cut off."""
+        lines = [line for line in load_lines(path) if line.get("context") == context and "key" in line]
+        return cls(path, context, {line["key"]: line["value"] for line in lines})
+
+    def ask(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return a JSON object, made now unless it is known; an "error" that may pass is not kept."""
+        if key not in self.known:
+            value = make()
+            if "error" not in value or not MeasurementFailed(**value["error"]).transient:
+                append_line(self.path, {"context": self.context, "key": key, "value": value})
+            self.known[key] = value
+        return self.known[key]
+
+
+@dataclass(slots=True)
+class ScenarioSearch:
+    """The search for the best configuration of one scenario; see the module."""
+
+    scenario: Scenario
+    space: ConfigurationSpace
+    bench: ScenarioBench
+    yardstick: Yardstick
+    settings: MeasureSettings
+    deadline: Deadline
+    journal: StartJournal
+    check_outputs: CheckOutputs
+    say: Say
+    entrants: dict[str, Entrant] = field(default_factory=dict)
+    bar: float = 1.0
+    took_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> SearchOutcome:
+        """Return what the search has come to by the deadline.
+
+        Raises:
+            MeasurementError: no configuration runs.
+        """
+        alone = self._alone()
+        best_alone = self._best_alone(alone)
+        self._screen([*self.space.baselines(best_alone), *self.space.first()], self.deadline.share(SCREENING_SHARE))
+        for _ in range(ROUNDS):
+            leader = max(self._searched(), key=lambda e: e.standing, default=None)
+            if leader is not None:
+                self._screen(self.space.around(leader.candidate), self.deadline.share(SCREENING_SHARE))
+        ran = [e for e in self.entrants.values() if e.failed is None and e.sight is not None]
+        if not ran:
+            why = "; ".join(
+                f"{n}: {e.failed_model or 'all models'}: {e.failed.message}"
+                for n, e in self.entrants.items()
+                if e.failed
+            )
+            raise MeasurementError(
+                f"No configuration runs. {why}.", "Tune each model on its own to see which one fails."
+            )
+        control = max([e for e in ran if e.candidate.kind in HINTS] or ran, key=lambda e: e.standing)
+        judgement, missing_s = self._final(control)
+        best = self._answer(control, judgement)
+        checked = self._check(best)
+        return SearchOutcome(
+            self.entrants,
+            control.candidate.name,
+            best.candidate.name,
+            judgement,
+            list(alone.values()),
+            checked,
+            missing_s,
+        )
+
+    def _searched(self) -> list[Entrant]:
+        known = [e for e in self.entrants.values() if e.candidate.kind == "searched" and e.failed is None]
+        return [e for e in known if e.sight is not None and not e.sight.limit]
+
+    # --- each model alone
+
+    def _alone(self) -> dict[tuple[str, str], AloneRecord]:
+        """Return what each model takes under a few settings while nothing else runs."""
+        share, found = self.deadline.share(ALONE_SHARE), dict[tuple[str, str], AloneRecord]()
+        for load in self.scenario.models:
+            for variant in self.space.settings_alone(load.name, self.scenario.objective):
+                if share.passed and any(model == load.name for model, _ in found):
+                    continue
+                self.say(f"running {load.name} alone, {variant.name}")
+                key = f"alone {load.name} {variant.identity}"
+                told = self.journal.ask(key, partial(self._probe, load.name, variant))
+                if "error" not in told:
+                    found[load.name, variant.name] = from_json(AloneRecord, told)
+        return found
+
+    def _probe(self, model: str, variant: Variant) -> dict[str, Any]:
+        configuration = configured("", {model: variant}, "process")
+        try:
+            with self.bench.seat(configuration, fresh=False) as seats:
+                window = seats.window(closed_loop([model]), LoadTimes(0.1, ALONE_S, 0.0, 1.0), seed=0)
+        except LoadError as error:
+            return {"error": asdict(error.failed)}
+        if model in window.failed:
+            return {"error": asdict(window.failed[model])}
+        log = window.logs[model]
+        seconds = (log.end_s - log.due_s)[~np.isnan(log.end_s)][-MOST_ALONE:]
+        properties = dict(variant.devices[0].properties)
+        rate = float(seats.loaded[model]["requests"] / seconds.mean())
+        return asdict(AloneRecord(model, variant.name, properties, variant.requests, rate, seconds.tolist()))
+
+    def _best_alone(self, alone: Mapping[tuple[str, str], AloneRecord]) -> dict[str, Variant]:
+        """Return the best setting of each model alone: of the least median latency, or the greatest rate."""
+        best: dict[str, Variant] = {}
+        for load in self.scenario.models:
+            tried = {v.name: v for v in self.space.settings_alone(load.name, self.scenario.objective)}
+            known = [r for (model, _), r in alone.items() if model == load.name]
+            if known:
+                first = max(
+                    known,
+                    key=lambda r: r.rate if self.scenario.objective == "throughput" else -float(np.median(r.seconds)),
+                )
+                best[load.name] = tried[first.about]
+        return best
+
+    # --- all of them
+
+    def _screen(self, candidates: Sequence[Candidate], share: Deadline) -> None:
+        for candidate in candidates:
+            entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
+            if entrant.sight is not None or entrant.failed is not None or entrant.left:
+                continue
+            if share.left_s < self.took_s.get("sight", 0.0) and candidate.kind not in HINTS:
+                entrant.left = "not tried within the budget"
+                continue
+            begun = self.deadline.clock()
+            self.say(f"trying {candidate.name}")
+            entrant.sight = self._start(entrant, "sight", 0)
+            self.took_s["sight"] = self.deadline.clock() - begun
+            if entrant.sight is not None and self.scenario.objective == "load":
+                self.bar = max(self.bar if self.bar != 1.0 else 0.0, math.exp(min(entrant.sight.goodness, 8.0)))
+
+    def _start(self, entrant: Entrant, part: str, number: int) -> Measured | None:
+        """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
+        configuration = entrant.candidate.configuration
+        twin = " twin" * (entrant.candidate.kind == "twin")
+        told = self.journal.ask(
+            f"{part} {number} {configuration.identity}{twin}", lambda: self._measured(configuration, part, number)
+        )
+        if "error" in told:
+            entrant.failed, entrant.failed_model = MeasurementFailed(**told["error"]), told["model"]
+            return None
+        return from_json(Measured, {**told, "goodness": -math.inf if told["goodness"] is None else told["goodness"]})
+
+    def _measured(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
+        try:
+            with self.bench.seat(configuration, fresh=part != "sight") as seats:
+                if part == "sight":
+                    measured = self.yardstick.sight(seats, number, self.bar)
+                else:
+                    measured = self.yardstick.measure(seats, 100 * number, self.bar)
+        except LoadError as error:
+            return {"error": asdict(error.failed), "model": error.model}
+        named = {f.name for f in measured.figures}
+        for name, _ in configuration.models:
+            if name not in named:
+                return {"error": asdict(measured.failed[name]), "model": name}
+        document = asdict(measured)
+        return {**document, "goodness": measured.goodness if math.isfinite(measured.goodness) else None}
+
+    # --- the final
+
+    def _final(self, control: Entrant) -> tuple[Judgement | None, float]:
+        """Return what starts in new processes say beside the control, and the seconds that were missing for them."""
+        least = self.settings.least_starts
+        best = max(e.standing for e in self.entrants.values() if e.candidate.kind in BASELINES)
+        baselines = [
+            e
+            for e in self.entrants.values()
+            if e.candidate.kind in BASELINES
+            and e is not control
+            and e.failed is None
+            and e.sight is not None
+            and (e.candidate.kind == "defaults" or e.standing > best - NEAR)
+        ]
+        ranked = sorted(self._searched(), key=lambda e: -e.standing)
+        contenders = self._right_ones(ranked, MOST_CONTENDERS)
+        same = replace(control.candidate.configuration, name=TWIN)
+        twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
+        present = [control, *contenders, *baselines, twin]
+        reserve_s = CHECK_SHARE * self.deadline.left_s
+        until = self.deadline.later(-reserve_s)
+        judgement: Judgement | None = None
+        for number in range(1, self.settings.starts + 1):
+            begun = self.deadline.clock()
+            self.say(f"comparing {len(contenders)} with {control.candidate.name}, start {number}")
+            for entrant in present if number % 2 else list(reversed(present)):
+                if entrant.failed is not None or entrant.left:
+                    continue
+                measured = self._start(entrant, "final", number)
+                if measured is not None:
+                    entrant.starts[number] = measured
+            took_s = self.deadline.clock() - begun
+            judgement = self._judge(control, baselines, contenders)
+            if number >= least and judgement.claimed and not judgement.open:
+                break
+            left = max(1, least - number)
+            while until.left_s < left * took_s and len([e for e in present if not e.left]) > 3:
+                worst = next((e for e in [*reversed(baselines), *reversed(contenders[1:])] if not e.left), None)
+                if worst is None:
+                    break
+                worst.left = "no time for further starts"
+                took_s *= (len(present) - 1) / len(present)
+            if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
+                break
+        missing_s = max(0.0, (least - len(control.starts)) * self.took_s.get("sight", 1.0) * len(present))
+        return judgement, missing_s
+
+    def _right_ones(self, ranked: Sequence[Entrant], most: int) -> list[Entrant]:
+        """Return the best whose models give the outputs that they should; the others are out."""
+        right: list[Entrant] = []
+        for entrant in ranked:
+            if len(right) == most:
+                entrant.left = entrant.left or "no better than those compared"
+                continue
+            self.say(f"comparing the outputs of {entrant.candidate.name}")
+            for name, variant in entrant.candidate.configuration.models:
+                entrant.failed = self.check_outputs(name, variant)
+                if entrant.failed is not None:
+                    entrant.failed_model = name
+                    break
+            else:
+                right.append(entrant)
+        return right
+
+    def _judge(self, control: Entrant, baselines: Sequence[Entrant], contenders: Sequence[Entrant]) -> Judgement:
+        rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
+        there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
+
+        def beside(other: Entrant) -> dict[str, list[float]]:
+            return {
+                e.candidate.name: [
+                    m.goodness - other.starts[n].goodness
+                    for n, m in e.starts.items()
+                    if n in other.starts and math.isfinite(m.goodness) and math.isfinite(other.starts[n].goodness)
+                ]
+                for e in there
+                if e is not other
+            }
+
+        over = {b.candidate.name: beside(b) for b in baselines if b in there and not b.left}
+        return judge_starts(beside(control), rules, contenders=max(1, len(contenders)), over=over)
+
+    def _answer(self, control: Entrant, judgement: Judgement | None) -> Entrant:
+        """Return the best that is claimed and keeps the limits; else the best baseline that does."""
+        for name in judgement.claimed if judgement is not None else ():
+            entrant = self.entrants[name]
+            if entrant.candidate.kind == "searched" and not any(m.limit for m in entrant.starts.values()):
+                return entrant
+        limited = any(m.limit for m in [*control.starts.values(), *filter(None, [control.sight])])
+        if not limited:
+            return control
+        kept = [e for e in self.entrants.values() if e.failed is None and e.sight and not e.sight.limit]
+        return max(kept, key=lambda e: e.standing, default=control)
+
+    # --- the check
+
+    def _check(self, best: Entrant) -> CheckRecord | None:
+        """Return what the answer does in new processes, with more requests; None without time, or where it fails."""
+        load = self.scenario.objective == "load"
+        multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
+        self.say(f"checking {best.candidate.name}")
+        try:
+            with self.bench.seat(best.candidate.configuration) as seats:
+                _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
+                if not load:
+                    told = [f.holds for f in stated]
+                    return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
+                holds, greatest = False, stated
+                for i in range(5):
+                    _, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                    holds = self.yardstick.slack(greatest) <= 0
+                    if holds or self.deadline.passed:
+                        break
+                    multiple *= LOWER
+                untold = any(
+                    f.latency_s is None and f.holds is None
+                    for f in greatest
+                    if math.isfinite(self.scenario.model(f.name).deadline_s)
+                )
+                return CheckRecord(multiple, stated, greatest, None if untold else holds)
+        except LoadError as error:
+            self.say(f"the check failed: {error.cause}")
+            return None

@@ -1,0 +1,120 @@
+"""What may be said of a scenario: the verdict, and the table that people read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pipeline.core.estimates import RatioEstimate
+from pipeline.core.figures import bytes_text
+from pipeline.core.scenario import ScenarioObjective
+from pipeline.scenario.records import CheckRecord, ConfigurationRecord, ScenarioContest, ScenarioResult, ServedFigures
+
+NONE = RatioEstimate(1.0, 1.0, 1.0)
+WHAT: Mapping[ScenarioObjective, str] = {
+    "throughput": "times the rates (geometric mean)",
+    "latency": "times as fast (weighted latencies)",
+    "load": "times the load",
+}
+
+
+def decide_scenario(
+    objective: ScenarioObjective,
+    answer: ConfigurationRecord,
+    rows: Sequence[ConfigurationRecord],
+    contest: ScenarioContest | None,
+    check: CheckRecord | None,
+) -> tuple[str, RatioEstimate, list[str]]:
+    """Return the verdict in a few sentences, the gain over the control, and notes.
+
+    The load multiple that is said to hold is the one that the check has confirmed, where there was one.
+    """
+    known = {row.name: row for row in rows}
+    gain, parts, notes = NONE, list[str](), list[str]()
+    if objective == "load":
+        parts.append(_load_sentence(answer, check))
+        default = next((r for r in rows if r.kind == "defaults" and r.value is not None and r is not answer), None)
+        if default is not None and default.value is not None:
+            parts[-1] = f"{parts[-1].removesuffix('.')}; plug-in defaults {default.value:.2g} times."
+    if contest is None or answer.name not in contest.claimed:
+        control = contest.control if contest else answer.name
+        if answer.limit:
+            parts.append(f"No configuration keeps the limits; {answer.name}: {answer.limit}.")
+        elif contest is None or (not answer.log_ratios and answer.name != control):
+            parts.append(f"Use {answer.name}: the best of those that keep the limits, at first sight.")
+        elif contest.disturbed:
+            parts.append(f"No decision: other processes disturb this machine too much. Use {control}; measure again.")
+        elif contest.missing_s:
+            parts.append(
+                f"No time to compare was left. Use {control}; add {math.ceil(contest.missing_s)} s or more to --budget."
+            )
+        else:
+            parts.append(f"No significant gain of {100 * contest.least:g} % or more over {control}. Use it.")
+    else:
+        gain = answer.over_control or NONE
+        others = [f"{ratio.ratio:.2f} times {name}" for name, ratio in contest.over.items() if name != contest.control]
+        text = f"Use {answer.name}: {gain.ratio:.2f} {WHAT[objective]} of {contest.control} ({_between(gain)})"
+        parts.append("; ".join([text, *others]) + ".")
+    if check is not None and check.holds is None and any(f.latency_s is None for f in check.stated):
+        short = [f.name for f in check.stated if f.latency_s is None and not f.dropped]
+        if short and objective != "throughput":
+            notes.append(
+                f"Too few requests of {', '.join(short)} were seen to tell the percentile. Use a larger --budget."
+            )
+    if check is not None and check.holds is False and objective == "latency":
+        missed = [f"{f.name}: {100 * f.late:.1f} % late" for f in check.stated if f.holds is False]
+        notes.append(f"In the check deadlines did not hold: {'; '.join(missed)}.")
+    failed = [r for r in known.values() if r.failed is not None]
+    notes += [
+        f"{r.name}: {r.failed_model or 'the models together'} failed ({r.failed.message})." for r in failed if r.failed
+    ]
+    return " ".join(parts), gain, notes
+
+
+def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> str:
+    """Return how many times the stated load the machine holds."""
+    if check is not None and check.holds:
+        multiple = check.multiple
+        said = f"The machine holds {multiple:.2g} times the stated load within all deadlines"
+        between = f" ({answer.between[0]:.2g} to {answer.between[1]:.2g} over starts)" if answer.between else ""
+        if multiple < 1:
+            worst = [f.name for f in check.stated if f.holds is False]
+            late = f"; {', '.join(worst)} {'misses its' if len(worst) == 1 else 'miss their'} deadline at it" * bool(
+                worst
+            )
+            return f"The stated load does not fit: {multiple:.2g} times of it would{between}{late}."
+        return f"{said}{between}."
+    if check is not None and check.holds is None:
+        return "It cannot be told whether the deadlines hold: too few requests were seen for the percentile."
+    if answer.value is not None and not answer.limit:
+        return f"The machine seemed to hold {answer.value:.2g} times the stated load, which the check did not confirm."
+    return "The stated load does not fit, nor any share of it that was tried."
+
+
+def _between(ratio: RatioEstimate) -> str:
+    high = f"{ratio.high:.2f}" if ratio.high < 1e3 else "?"
+    return f"{ratio.low:.2f} to {high}"
+
+
+def scenario_table(result: ScenarioResult) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and the rows of the table of configurations; the answer is marked with a star."""
+    value = {"load": "times the load", "throughput": "rate (mean)", "latency": "ms (weighted)"}[result.objective]
+    columns = ["configuration", value, "over control", "per model", "memory", "note"]
+    rows = []
+    for c in result.configurations:
+        if c.kind == "twin":
+            continue
+        factor = 1e3 if result.objective == "latency" else 1.0
+        shown = "-" if c.value is None else f"{'' if c.log_ratios or c.between else 'about '}{c.value * factor:.3g}"
+        ratio = f"{c.over_control.ratio:.2f} ({_between(c.over_control)})" if c.over_control else ""
+        note = c.failed.message[:60] if c.failed else c.limit or c.left
+        mark = "*" if c.name == result.best else ""
+        rows.append(
+            [mark + c.name, shown, ratio, " ".join(map(_figures_cell, c.figures)), bytes_text(c.peak_bytes, 3), note]
+        )
+    return columns, rows
+
+
+def _figures_cell(f: ServedFigures) -> str:
+    latency = "" if f.latency_s is None else f" {1e3 * f.latency_s:.3g} ms"
+    return f"{f.name} {f.rate:.3g}/s{latency}"

@@ -1,0 +1,256 @@
+"""Runs configurations of several models under load, in processes begun for it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.scenario import Isolation, ModelLoad, RequestLog, Scenario
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.contest.variant import Variant, describe_variant
+from runtime.measuring.load.drive import LoadTimes
+from runtime.measuring.load.worker import load_logs
+from runtime.measuring.process.answers import LoadAnswer
+from runtime.measuring.process.child import Child, ChildError
+
+SEVERAL_MODELS = "runtime.measuring.load.child_main"
+BEGIN_S = 0.1  # until a load begins in several processes at once
+CULPRIT_S = 0.5  # that each model of a process that ended runs alone, to find out which of them it was
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfiguration:
+    """One way to run several models at once.
+
+    models: (name, how it runs), in the order in which they are compiled, which decides who reserves processors first.
+    """
+
+    name: str
+    models: tuple[tuple[str, Variant], ...]
+    isolation: Isolation = "process"
+
+    @property
+    def identity(self) -> str:
+        """Return a digest of all that decides how the models run, names of the configuration and variants left out."""
+        said = [self.isolation, *([name, variant.identity] for name, variant in self.models)]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+    def variant(self, model: str) -> Variant:
+        """Return how one model runs."""
+        return dict(self.models)[model]
+
+    def only(self, *names: str) -> LoadConfiguration:
+        """Return the same of some of the models."""
+        return replace(self, models=tuple((name, variant) for name, variant in self.models if name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What became of the requests of every model under load.
+
+    measured_s: of the part that counts. processor_s: per second of load; peak_bytes: both of all processes. failed:
+    models that failed; the requests of the others are what they are.
+    """
+
+    logs: Mapping[str, RequestLog]
+    measured_s: float
+    processor_s: float = 0.0
+    peak_bytes: int = 0
+    failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+
+
+class LoadError(ChildError):
+    """A model could not be loaded, or ended the process; model: its name, "" where each runs alone."""
+
+    def __init__(self, model: str, failed: MeasurementFailed) -> None:
+        super().__init__(failed)
+        self.model = model
+        self.cause = f"{model or 'The models together'} failed ({failed.kind}): {failed.message}."
+
+
+class SeatedModels(Protocol):
+    """The models of one configuration, loaded."""
+
+    loaded: Mapping[str, LoadAnswer]
+    load_s: float
+
+    def window(self, scenario: Scenario, times: LoadTimes, *, seed: int) -> Window:
+        """Put the models under load; closed loops without a concurrency have as many requests as may be in flight."""
+
+
+class ScenarioBench(Protocol):
+    """Where configurations are measured."""
+
+    def seat(
+        self, configuration: LoadConfiguration, *, fresh: bool = True
+    ) -> contextlib.AbstractContextManager[SeatedModels]:
+        """Give the models of a configuration, loaded in new processes, which end with the context.
+
+        fresh: False where the process of models of one process may be one that has run others before.
+        """
+
+
+@dataclass(slots=True)
+class LoadBench:
+    """Processes of this machine. models: their normalised files, by name; loads: what is asked of them."""
+
+    models: Mapping[str, Path]
+    loads: Mapping[str, ModelLoad]
+    settings: MeasureSettings
+    seed: int
+    _resident: Child | None = None
+
+    def close(self) -> None:
+        """End the process that is kept for what needs no new one."""
+        if self._resident is not None:
+            self._resident.close()
+        self._resident = None
+
+    @contextlib.contextmanager
+    def seat(self, configuration: LoadConfiguration, *, fresh: bool = True) -> Iterator[Seats]:
+        """Give the models of a configuration, loaded; see `ScenarioBench`.
+
+        Raises:
+            LoadError: one cannot be loaded.
+        """
+        with contextlib.ExitStack() as stack:
+            groups = self._groups(configuration)
+            if fresh or len(groups) > 1:
+                self.close()  # what is idle beside new processes may still disturb them
+                children = {group: stack.enter_context(self._new_child()) for group in groups}
+            else:
+                self._resident = self._resident or self._new_child()
+                children = {groups[0]: self._resident}
+            for child in children.values():
+                child.ask("dismiss")  # of a new process: it is ready
+            begun = time.monotonic()
+            loaded: dict[str, LoadAnswer] = {}
+            for name, variant in configuration.models:
+                child = next(c for group, c in children.items() if name in group)
+                how = describe_variant(variant, self.models[name], self.settings, seed=self.seed)
+                how |= {"requests": variant.requests, "batch": variant.batch, "name": name, "cache": ""}
+                try:
+                    loaded[name] = child.ask("admit", **how)
+                except ChildError as error:
+                    self.close()
+                    raise LoadError(name, error.failed) from error
+            try:
+                yield Seats(self, configuration, children, loaded, time.monotonic() - begun)
+            finally:
+                if not fresh and len(groups) == 1:
+                    self._let_go()
+
+    def _new_child(self) -> Child:
+        timeout_s, memory_bytes = self.settings.timeout_s, self.settings.memory_bytes
+        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, run=SEVERAL_MODELS)
+
+    def _let_go(self) -> None:
+        """Let the process that is kept let go its models; one that cannot is ended."""
+        try:
+            if self._resident is not None:
+                self._resident.ask("dismiss")
+        except ChildError:
+            self.close()
+
+    def _groups(self, configuration: LoadConfiguration) -> list[tuple[str, ...]]:
+        """Return which models share a process: all, or those of one chain, as its requests pass between them."""
+        names = [name for name, _ in configuration.models]
+        if configuration.isolation == "process":
+            return [tuple(names)]
+        chains: dict[str, list[str]] = {}
+        for name in names:
+            root = name
+            while self.loads[root].after in names:
+                root = self.loads[root].after
+            chains.setdefault(root, []).append(name)
+        return [tuple(chain) for chain in chains.values()]
+
+    def culprit(self, configuration: LoadConfiguration) -> tuple[str, MeasurementFailed] | None:
+        """Return which model fails on its own, closed loop, for a moment; None if none does."""
+        for name, _ in configuration.models:
+            try:
+                with self.seat(configuration.only(name)) as seats:
+                    window = seats.window(closed_loop([name]), LoadTimes(0.0, CULPRIT_S, 0.0, CULPRIT_S), seed=0)
+            except LoadError as error:
+                return name, error.failed
+            if window.failed:
+                return name, window.failed[name]
+        return None
+
+
+@dataclass(slots=True)
+class Seats:
+    """The models of one configuration in processes of this machine; see `SeatedModels`."""
+
+    bench: LoadBench
+    configuration: LoadConfiguration
+    children: Mapping[tuple[str, ...], Child]
+    loaded: Mapping[str, LoadAnswer]
+    load_s: float
+
+    def window(self, scenario: Scenario, times: LoadTimes, *, seed: int) -> Window:
+        """Return what became of the requests; a process that ends takes the models in it along, not the others.
+
+        Raises:
+            LoadError: the only process ended.
+        """
+        scenario = replace(scenario, models=tuple(self._driven(load) for load in scenario.models))
+        begin_s = time.perf_counter() + BEGIN_S * (len(self.children) > 1)
+        asked = [(group, child) for group, child in self.children.items() if self._of(scenario, group).models]
+        with ThreadPoolExecutor(len(asked)) as pool:
+            parts = [
+                pool.submit(self._drive, child, self._of(scenario, group), times, seed, begin_s)
+                for group, child in asked
+            ]
+        logs: dict[str, RequestLog] = {}
+        failed: dict[str, MeasurementFailed] = {}
+        processor_s, peak_bytes = 0.0, 0
+        for (group, child), part in zip(asked, parts, strict=True):
+            try:
+                answer, told = part.result()
+                peak_bytes += int(child.ask("memory")["peak_bytes"])
+            except ChildError as error:
+                found = (
+                    self.bench.culprit(self.configuration.only(*group)) if len(group) > 1 else (group[0], error.failed)
+                )
+                if len(asked) == 1:
+                    raise LoadError(*(found or ("", error.failed))) from error
+                failed |= dict.fromkeys(group, error.failed) | ({found[0]: error.failed} if found else {})
+                continue
+            logs |= told
+            failed |= {name: MeasurementFailed(**why) for name, why in answer["failed"].items()}
+            processor_s += answer["processor_s"]
+        return Window(logs, times.measured_s, processor_s, peak_bytes, failed)
+
+    def _driven(self, load: ModelLoad) -> ModelLoad:
+        idle = not (load.rate or load.concurrency or load.after)
+        return replace(load, concurrency=self.loaded[load.name]["requests"]) if idle else load
+
+    @staticmethod
+    def _of(scenario: Scenario, group: Sequence[str]) -> Scenario:
+        return replace(scenario, models=tuple(m for m in scenario.models if m.name in group))
+
+    @staticmethod
+    def _drive(
+        child: Child, scenario: Scenario, times: LoadTimes, seed: int, begin_s: float
+    ) -> tuple[dict[str, Any], dict[str, RequestLog]]:
+        with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+            path = Path(folder) / "requests.npz"
+            limit_s = child.timeout_s + BEGIN_S + times.due_s + times.drain_s + times.hang_s
+            told = {"scenario": asdict(scenario), "times": asdict(times), "seed": seed, "begin_s": begin_s}
+            answer: dict[str, Any] = child.ask("drive", path=str(path), timeout_s=limit_s, **told)
+            return answer, load_logs(path, [load.name for load in scenario.models])
+
+
+def closed_loop(names: Sequence[str]) -> Scenario:
+    """Return the scenario in which these models are kept busy with as many requests as may be in flight."""
+    return Scenario(tuple(ModelLoad(name) for name in names), "throughput")

@@ -1,0 +1,291 @@
+"""Runs ended at random moments, by random signals, and started again until they end by themselves.
+
+A command runs in a fork of this process on a terminal of its own. It is killed, terminated, interrupted once or twice,
+its terminal is closed, or all that it started is killed with it, up to three times. Then the same command must give
+what it gives undisturbed; a stage that had finished is not executed again; no process is left, no lock is held, and
+whatever bears a final name is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import psutil
+
+from pipeline.cli.main import run_command_line
+from pipeline.store.store import Store
+from tests.campaigns.commands import environment
+from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
+from tests.campaigns.runner import Campaign, Case, Judge, require
+
+PATIENCE_S = 300.0
+GONE_S = 20.0  # within which what a dead process started must be gone
+MARK = "PLACEWRIGHT_CAMPAIGN"  # variable of the environment that tells whose child a process is
+ENDINGS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice", "terminal closed", "all killed", "a child killed")
+KEPT = ("graph.npz", "placement.json", "result.json", "manifest.json", "state.safetensors", "policy.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that is ended and started again.
+
+    arguments: of a folder for whatever it writes. answer: what must be equal in the end, of that folder.
+    """
+
+    name: str
+    arguments: Callable[[Path], list[str]]
+    answer: Callable[[Path], Any]
+
+
+class Running:
+    """A command in a fork, with a terminal of its own, in a session of its own."""
+
+    def __init__(self, arguments: Sequence[str], out: Path) -> None:
+        self.mark, self._arguments = uuid.uuid4().hex, list(arguments)
+        sys.stdout.flush()
+        self.pid, self.terminal = pty.fork()
+        if not self.pid:
+            self._run(out)
+        self._open = True
+
+    def _run(self, out: Path) -> None:
+        """Run the command in the fork and end it; standard output goes into a file."""
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.environ[MARK] = self.mark
+            to = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(to, 1)
+            sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+            sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+            status = run_command_line(self._arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:  # the terminal is closed
+            status = 129
+        finally:
+            os._exit(status)
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, or None if it still runs after so many seconds; what it says is read and dropped."""
+        end = time.monotonic() + seconds
+        while True:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                self.close()
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() >= end:
+                return None
+            self._drop_words()
+
+    def _drop_words(self) -> None:
+        import select
+
+        ready = select.select([self.terminal], [], [], 0.01)[0] if self._open else time.sleep(0.01)
+        if ready:
+            with contextlib.suppress(OSError):
+                os.read(self.terminal, 65536)
+
+    def close(self) -> None:
+        """Close the terminal."""
+        if self._open:
+            os.close(self.terminal)
+            self._open = False
+
+    def started(self) -> list[psutil.Process]:
+        """Return all processes that come from this one, whoever their parent is by now."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def end(self, how: str, rng: np.random.Generator) -> None:
+        """End it, or something of it."""
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            match how:
+                case "SIGINT twice":
+                    os.killpg(self.pid, signal.SIGINT)
+                    self.wait(float(rng.uniform(0, 0.3)))
+                    os.killpg(self.pid, signal.SIGINT)
+                case "SIGINT":
+                    os.killpg(self.pid, signal.SIGINT)
+                case "terminal closed":
+                    self.close()
+                case "all killed" | "a child killed":
+                    children = psutil.Process(self.pid).children(recursive=True)
+                    if how == "a child killed":
+                        children = [children[rng.integers(len(children))]] if children else []
+                    for process in children:
+                        process.kill()
+                    if how == "all killed":
+                        os.kill(self.pid, signal.SIGKILL)
+                case _:
+                    os.kill(self.pid, signal.Signals[how])
+
+
+def check_left(running: Running, store: Path) -> None:
+    """Require that nothing of a command is left that keeps others from going on."""
+    end = time.monotonic() + GONE_S
+    while (left := running.started()) and time.monotonic() < end:
+        time.sleep(0.05)
+    require(not left, f"processes are left: {[' '.join(p.cmdline())[:200] for p in left]}")
+    for lock in (store / "locks").glob("*") if store.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError), filelock.FileLock(lock, timeout=5):
+            pass
+    kept = Store(store)
+    for key in kept.list_keys():
+        require(kept.intact(key) is not None, f"the entry {key[:12]} is not whole")
+
+
+def finished_stages(folder: Path) -> dict[str, str]:
+    """Return stage -> key of what a run's manifest tells of."""
+    path = folder / "run" / "manifest.json"
+    if not path.exists():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return {stage: entry["key"] for stage, entry in document["stages"].items()}
+
+
+def tune_arguments(model: Path, folder: Path) -> list[str]:
+    """Return a run of simulated measurements, whose answer depends on its profile alone."""
+    from tests.e2e.conftest import options
+
+    found = ["tune", str(model), "--run", str(folder / "run"), *options(folder / "store"), "--json"]
+    return [*found, "--set", "place.use=[greedy,hsdag]", "--set", "place.hsdag.patience=1"]
+
+
+def tune_answer(folder: Path) -> Any:
+    """Return what a run found."""
+    document = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
+    placed = json.loads((folder / "run" / "placement.json").read_text(encoding="utf-8"))
+    return document["best"], document["verdict"], placed["placement"]
+
+
+def search_arguments(graph: Path, folder: Path) -> list[str]:
+    """Return a search of a placer that learns, by evaluations."""
+    where = ["search", str(graph), "--topology", str(graph.with_suffix(".toml")), "--placer", "hsdag"]
+    return [*where, "--evaluations", "400", "--checkpoint", str(folder / "learned"), "--json"]
+
+
+def search_answer(folder: Path) -> Any:
+    """Return what a search found."""
+    document = json.loads((folder / "out.txt").read_text(encoding="utf-8"))
+    return document["value_s"], document["placement"]
+
+
+def batch_arguments(jobs: Path, folder: Path) -> list[str]:
+    """Return a batch of two jobs."""
+    return ["batch", str(jobs), "--out", str(folder / "run"), "--store", str(folder / "store"), "--json"]
+
+
+def batch_answer(folder: Path) -> Any:
+    """Return the rows of a batch."""
+    rows = json.loads((folder / "out.txt").read_text(encoding="utf-8"))
+    return [(r["job"], r["best"], r["failed"]) for r in rows]
+
+
+def run_whole(command: Command, folder: Path) -> float:
+    """Run a command undisturbed, return the seconds that it took."""
+    begun = time.monotonic()
+    status = Running(command.arguments(folder), folder / "out.txt").wait(PATIENCE_S)
+    require(status == 0, f"{command.name} ends with {status}")
+    return time.monotonic() - begun
+
+
+@contextlib.contextmanager
+def begin(folder: Path) -> Iterator[Judge]:
+    """Give what ends commands; each has run once, and the profile of that run is what all others take."""
+    from coarsen.reading.model.read import save_model
+    from tests.e2e.conftest import DEVICES, QUICK
+    from tests.models import chain, two_towers
+
+    model, graph, jobs = folder / "towers.xml", folder / "g.json", folder / "jobs.toml"
+    save_model(two_towers(2, width=16), model)
+    save_model(chain(3), folder / "chain.xml")
+    graph.write_text(json.dumps(GRAPH), encoding="utf-8")
+    graph.with_suffix(".toml").write_text(toml_text(TOPOLOGY), encoding="utf-8")
+    entry = {"models": ["towers.xml", "chain.xml"], "devices": [DEVICES]}
+    jobs.write_text(toml_text({"defaults": QUICK, "jobs": [entry]}), encoding="utf-8")
+    commands = [
+        Command("tune", lambda at: tune_arguments(model, at), tune_answer),
+        Command("search", lambda at: search_arguments(graph, at), search_answer),
+        Command("batch", lambda at: batch_arguments(jobs, at), batch_answer),
+    ]
+    whole: dict[str, tuple[float, Any]] = {}
+
+    def judge(case: Case) -> str:
+        command = commands[(0, 1, 1, 2)[case.seed % 4]]
+        template = folder / command.name
+        if command.name not in whole:
+            template.mkdir()
+            whole[command.name] = run_whole(command, template), command.answer(template)
+            shutil.rmtree(template / "run", ignore_errors=True)
+            shutil.rmtree(template / "learned", ignore_errors=True)
+            _keep_profiles(template / "store")
+        shutil.copytree(template, case.folder, dirs_exist_ok=True)
+        return end_and_go_on(command, case, *whole[command.name])
+
+    lock = {"PLACEWRIGHT_LOCK": str(folder / "lock"), "PLACEWRIGHT_STORE": str(folder / "default")}
+    with environment(**lock, CI="true"):
+        yield judge
+
+
+def _keep_profiles(root: Path) -> None:
+    """Leave of a store what was measured, and what that was measured of."""
+    store = Store(root)
+    for key in store.list_keys():
+        entry = store.find(key)
+        if entry is not None and entry.parts["stage"] not in ("read", "profile"):
+            store.remove(key)
+
+
+def end_and_go_on(command: Command, case: Case, seconds: float, expected: Any) -> str:
+    """End a command some times, let it end by itself then, and judge."""
+    folder, rng, told = case.folder, case.rng, []
+    for _ in range(int(rng.integers(1, 4))):
+        before = finished_stages(folder)
+        running = Running(command.arguments(folder), folder / "out.txt")
+        how = str(rng.choice(ENDINGS))
+        status = running.wait(float(rng.uniform(0, 1.2)) * seconds)
+        if status is None:
+            running.end(how, rng)
+            status = running.wait(PATIENCE_S)
+            told.append(how)
+        require(status is not None, f"{command.name} does not end after {how}")
+        require(status != 1, f"{command.name} ends with {status} after {how}")
+        check_left(running, folder / "store")
+        lost = {s for s in before if s not in finished_stages(folder)}
+        require(not lost, f"{command.name}: after {how} the manifest has lost {lost}")
+    before = finished_stages(folder)
+    last = Running(command.arguments(folder), folder / "out.txt")
+    status = last.wait(PATIENCE_S)
+    require(status == 0, f"{command.name} ends with {status} after {told}: {(folder / 'out.txt').read_text()[-500:]}")
+    check_left(last, folder / "store")
+    if command.name == "tune":
+        done = {s["stage"]: s for s in json.loads((folder / "out.txt").read_text(encoding="utf-8"))["stages"]}
+        again = [s for s, key in before.items() if done[s]["ran"] and done[s]["key"] == key]
+        require(not again, f"finished stages are executed again after {told}: {again}")
+    got = command.answer(folder)
+    require(got == expected, f"{command.name} after {told} gives {str(got)[:600]}, undisturbed {str(expected)[:600]}")
+    partial = [p.name for p in folder.rglob(".*") if p.is_file() and p.parent.name not in ("tmp",)]
+    require(all(name not in KEPT for name in partial), f"left: {partial}")
+    return f"{command.name}: {told[-1] if told else 'had ended'}"
+
+
+CAMPAIGN = Campaign("kills", 2.0, begin)
