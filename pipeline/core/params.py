@@ -9,14 +9,14 @@ from typing import Any
 from pipeline.core.errors import UsageError
 
 
-def param(default: Any, text: str, *, file: bool = False, within: str = "[0, inf)") -> Any:
+def param(default: Any, text: str, *, file: bool = False, least: float = 0.0, within: str = "") -> Any:
     """Return a dataclass field with a default and the help text that the command line shows for it.
 
     file: the value is the path of a file, whose content then belongs to the cache key. within: where a number must
-    lie, an interval such as "(0, 1]"; it must be finite.
+    lie, an interval such as "(0, 1]"; least: its lower end where nothing else is asked. A number must be finite.
     """
-    least, _ = _ends(within)
-    return field(default=default, metadata={"help": text, "file": file, "within": within, "least": least})
+    within = within or f"[{least:g}, inf)"
+    return field(default=default, metadata={"help": text, "file": file, "within": within, "least": _ends(within)[0]})
 
 
 def check_params(implementation: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.errors import UsageError
+from pipeline.core.params import param
 from pipeline.settings import registry
 from pipeline.settings.registry import build_implementation
 
@@ -28,6 +29,11 @@ def numbers() -> list[tuple[str, str, str]]:
         for f in fields(build_implementation("place", name))
         if isinstance(f.default, int | float) and not isinstance(f.default, bool)
     ]
+
+
+def test_a_lower_end_alone_is_a_range():
+    assert param(1, "a number", least=1).metadata["within"] == "[1, inf)"
+    assert param(1, "a number", within="(0, 1]").metadata["least"] == 0.0
 
 
 @pytest.mark.parametrize(("placer", "parameter", "within"), numbers())
