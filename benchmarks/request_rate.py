@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.common import Figure, figure, median_s, say, timed, zoo_model
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.scenario import ModelLoad, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.scenario.assignment import assign_models
 from pipeline.scenario.prediction import predict_multiple
 from runtime.simulators.requests.requests import ServiceModel, simulate_requests
@@ -43,7 +43,7 @@ def of_rates() -> Iterator[Figure]:
         names = tuple(f"model{i}" for i in range(n))
         slowdown = rng.uniform(0, 1, (n, n)) / n
         service = ServiceModel(names, tuple(rng.uniform(1e-3, 1e-2, (n, 100))), np.full(n, 2), slowdown)
-        scenario = Scenario(tuple(ModelLoad(name, rate=200.0 / n) for name in names))
+        scenario = LoadScenario(tuple(ModelLoad(name, rate=200.0 / n) for name in names))
         simulate = partial(simulate_requests, scenario, service, seconds=REQUESTS / 200.0, seed=0, warm_up_s=0.0)
         how = f"{n} models, two requests in flight each, {REQUESTS:,} Poisson arrivals, median of 3; arrivals included"
         seconds = median_s(simulate, 3)
@@ -87,7 +87,7 @@ def network_seconds() -> Mapping[str, float]:
     }
 
 
-Drawn = tuple[Scenario, tuple[DeviceSpec, ...], dict[tuple[str, str], float], dict[str, int]]
+Drawn = tuple[LoadScenario, tuple[DeviceSpec, ...], dict[tuple[str, str], float], dict[str, int]]
 
 
 def drawn_assignment(seed: int, kinds: int) -> Drawn:
@@ -108,7 +108,7 @@ def drawn_assignment(seed: int, kinds: int) -> Drawn:
         for i, name in enumerate(names)
         for d, device in enumerate(devices)
     }
-    scenario = Scenario(tuple(ModelLoad(name, rate=float(rate)) for name, rate in zip(names, rates, strict=True)))
+    scenario = LoadScenario(tuple(ModelLoad(name, rate=float(rate)) for name, rate in zip(names, rates, strict=True)))
     return scenario, devices, alone_s, dict(zip(names, size.tolist(), strict=True))
 
 

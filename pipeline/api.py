@@ -58,6 +58,8 @@ def tune(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
+    if str(model).endswith(".toml"):
+        raise UsageError(f"{model} is a scenario, not a model.", "Call pipeline.tune_scenario with it.")
     given = {"devices": devices or None, "budget": budget_s, "seed": seed}
     chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
     chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times, generator_of
 from runtime.simulators.requests.requests import ServiceModel
 
@@ -43,7 +43,7 @@ class Request:
 class PlainQueues:
     """One run."""
 
-    def __init__(self, scenario: Scenario, service: ServiceModel, until_s: float, seed: int) -> None:
+    def __init__(self, scenario: LoadScenario, service: ServiceModel, until_s: float, seed: int) -> None:
         self.models, self.until_s = scenario.models, until_s
         self.at = {m.name: service.names.index(m.name) for m in self.models}
         self.service = service
@@ -134,7 +134,7 @@ class PlainQueues:
 
 
 def simulate_plainly(
-    scenario: Scenario, service: ServiceModel, *, seconds: float, seed: int, warm_up_s: float
+    scenario: LoadScenario, service: ServiceModel, *, seconds: float, seed: int, warm_up_s: float
 ) -> dict[str, RequestLog]:
     """Return what `simulate_requests` returns."""
     requests = PlainQueues(scenario, service, seconds + 2 * warm_up_s, seed).run()

@@ -77,6 +77,7 @@ def look_at_sides(
         UsageError: an environment does not begin any more.
     """
     told: dict[Which, dict[str, Any]] = {}
+    runtimes = {side.environment.runtime for side in sides.values()}
     failed: dict[str, tuple[FailureKind, str]] = {}
     with contextlib.ExitStack() as stack:
         children: dict[Which, Child] = {}
@@ -100,7 +101,7 @@ def look_at_sides(
         why_not=apart,
         difference=difference,
         first=first,
-        changes=_list_changes(before["kernels"], after["kernels"]),
+        changes=_list_changes(before["kernels"], after["kernels"]) if len(runtimes) == 1 else (),
         precisions={side: told[side]["precision"] for side in told},
         devices={side: told[side]["devices"] for side in told},
     )

@@ -25,6 +25,7 @@ from pipeline.core.errors import (
     OutputMismatchError,
     PlacewrightError,
     SlowerError,
+    UsageError,
 )
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate.environments import Environment, look_at_environment
@@ -174,7 +175,10 @@ def run_gate(gate: Gate, out: Path, *, today: date, say: Say, remeasure: bool = 
         side: look_at_environment(what.python, gate.runtime)
         for side, what in (("before", gate.before), ("after", gate.after))
     }
-    make_alike(out)
+    try:
+        make_alike(out)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be made: {error.strerror}.", "Choose another folder for --out.") from error
     if remeasure:
         (out / JOURNAL).unlink(missing_ok=True)
     claims = sum(len(model.limits) for model in gate.models)
@@ -213,8 +217,9 @@ def _gate_model(  # noqa: PLR0913  all of them by name
             journal = GateJournal.of(journal_path, _context(model, sides, modes, gate.accuracy))
             if journal.look is None or len(journal.starts) < MOST_STARTS:
                 _write_inputs(model, inputs)
-        except ModelError as error:
-            look = FirstLook({BEFORE: ("refused", error.cause), AFTER: ("refused", error.cause)})
+        except ModelError as error:  # of the OpenVINO that is here: whatever the sides do, nobody knows what it takes
+            words = f"no inputs can be drawn without --input: {error.cause.rstrip('.')}"
+            look = FirstLook({BEFORE: ("refused", words), AFTER: ("refused", words)})
             return _judge(gate, model, environments, GateJournal(journal_path, "", look), claims, today, "")
         if journal.look is None:
             say(f"{model.name}: comparing outputs and kernels")
@@ -368,7 +373,8 @@ def _running_check(look: FirstLook, environments: Mapping[str, Environment]) -> 
     if not said:
         return GateCheck(RUNS, "both run it")
     if len(said) == 2:
-        return GateCheck(RUNS, f"neither side runs it; {said[BEFORE]}", "unreadable")
+        both = look.failed[BEFORE][1] if look.failed[BEFORE] == look.failed[AFTER] else "; ".join(said.values())
+        return GateCheck(RUNS, f"neither side runs it; {both}", "unreadable")
     if AFTER in said:
         return GateCheck(RUNS, f"the side before runs it, the side after does not; {said[AFTER]}", "broken")
     return GateCheck(RUNS, f"only the side after runs it; {said[BEFORE]}")
@@ -448,7 +454,13 @@ def refuse_change(record: GateRecord) -> None:
     worst = next(v for v in ERRORS if any(row.verdict == v for row in failing))
     told = [f"{row.model}: {row.text}" for row in failing if row.verdict == worst]
     more = f"; and {len(failing) - 1} more of {len(record.models)} models fail" if len(failing) > 1 else ""
+    remedies: Mapping[Verdict, str] = {
+        "unreadable": "Repair or replace the model; one that only these versions read needs --input DATA.npz.",
+    }
     raise ERRORS[worst](
         f"With {record.after.runtime} {record.after.version.partition('-')[0]}, {told[0]}{more}.",
-        "Stay with the side before, report the change, or accept it until a day with [[accept]] in gate.toml.",
+        remedies.get(
+            worst,
+            "Stay with the side before, report the change, or accept it until a day with [[accept]] in gate.toml.",
+        ),
     )

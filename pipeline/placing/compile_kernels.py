@@ -22,7 +22,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
-from pipeline.core.scenario import ModelLoad, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, Simulator, Subject
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import for_placer
@@ -109,7 +109,7 @@ def compile_request_kernels() -> None:
     from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 
     service = ServiceModel(("a",), (np.ones(1),), np.ones(1, np.int64), np.zeros((1, 1)))
-    simulate_requests(Scenario((ModelLoad("a", concurrency=1),)), service, seconds=0.5, seed=0, warm_up_s=0.0)
+    simulate_requests(LoadScenario((ModelLoad("a", concurrency=1),)), service, seconds=0.5, seed=0, warm_up_s=0.0)
 
 
 @cache

@@ -16,14 +16,14 @@ from pipeline.core.devices import CostTable, DeviceSpec, Origin, Topology
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.problem import Budget
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.stages import Placer, Predictor, Subject
 from pipeline.placing.setup import problem_of
 from pipeline.settings import registry
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ModelAssignment:
     """Where models go.
 
     device: model -> name of its device. load: share of its time that the busiest device works at the stated rates; at
@@ -37,14 +37,14 @@ class Assignment:
 
 
 def assign_models(
-    scenario: Scenario,
+    scenario: LoadScenario,
     devices: Sequence[DeviceSpec],
     alone_s: Mapping[tuple[str, str], float],
     *,
     memory_bytes: Mapping[str, int] | None = None,
     placer: str = "milp",
     seconds: float = 60.0,
-) -> Assignment:
+) -> ModelAssignment:
     """Return the assignment of least largest load that is found within some seconds.
 
     alone_s: (model, device) -> seconds of a request that runs alone; models go nowhere else. memory_bytes: of each
@@ -77,7 +77,7 @@ def assign_models(
             "Leave models out, or allow more devices.",
         )
     placed = zip(names, answer.best.placement.device.tolist(), strict=True)
-    return Assignment(
+    return ModelAssignment(
         {name: topology.names[d] for name, d in placed}, answer.value_s, min(answer.value_s, answer.lower_bound_s)
     )
 

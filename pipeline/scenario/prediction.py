@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 
 Setting = tuple[str, str]  # a model, and the name of a setting of it
@@ -133,7 +133,7 @@ class ScenarioPrediction:
     multiple: float
 
 
-def predict_scenario(scenario: Scenario, service: ServiceModel, *, seed: int = 0) -> ScenarioPrediction:
+def predict_scenario(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> ScenarioPrediction:
     """Return what models that serve so are predicted to do in a scenario."""
     logs, seconds = _simulate(scenario, service, seed)
     return ScenarioPrediction(
@@ -143,23 +143,23 @@ def predict_scenario(scenario: Scenario, service: ServiceModel, *, seed: int = 0
     )
 
 
-def predict_multiple(scenario: Scenario, service: ServiceModel, *, seed: int = 0) -> float:
+def predict_multiple(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> float:
     """Return the greatest multiple of all rates at which every deadline is predicted to hold."""
     if not any(load.rate > 0 for load in scenario.models):
         return math.inf if deadlines_hold(scenario, _simulate(scenario, service, seed)[0]) else 0.0
     return _greatest(lambda multiple: _holds(scenario.scaled(multiple), service, seed))
 
 
-def _percentiles_s(scenario: Scenario, logs: Mapping[str, RequestLog]) -> dict[str, float]:
+def _percentiles_s(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> dict[str, float]:
     return {load.name: logs[load.name].percentile_s(load.percentile) for load in scenario.models}
 
 
-def deadlines_hold(scenario: Scenario, logs: Mapping[str, RequestLog]) -> bool:
+def deadlines_hold(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> bool:
     """Return whether no model's percentile exceeds its deadline; one without requests keeps it."""
     return not any(logs[load.name].percentile_s(load.percentile) > load.deadline_s for load in scenario.models)
 
 
-def _holds(scenario: Scenario, service: ServiceModel, seed: int) -> bool:
+def _holds(scenario: LoadScenario, service: ServiceModel, seed: int) -> bool:
     return deadlines_hold(scenario, _simulate(scenario, service, seed)[0])
 
 
@@ -180,7 +180,7 @@ def _greatest(holds: Callable[[float], bool]) -> float:
     return low
 
 
-def _simulate(scenario: Scenario, service: ServiceModel, seed: int) -> tuple[dict[str, RequestLog], float]:
+def _simulate(scenario: LoadScenario, service: ServiceModel, seed: int) -> tuple[dict[str, RequestLog], float]:
     """Return what is simulated, long enough for the rarest requests as far as those of all are not too many."""
     root_rates = {
         m.name: m.concurrency / max(1e-9, float(service.alone_s[service.names.index(m.name)].mean()))
@@ -195,7 +195,7 @@ def _simulate(scenario: Scenario, service: ServiceModel, seed: int) -> tuple[dic
     return logs, seconds
 
 
-def _all_rates(scenario: Scenario, root_rates: Mapping[str, float]) -> Sequence[float]:
+def _all_rates(scenario: LoadScenario, root_rates: Mapping[str, float]) -> Sequence[float]:
     """Return requests per second of every model from those that nothing causes."""
 
     def rate_of(load: ModelLoad) -> float:
@@ -224,7 +224,7 @@ class Remedy:
         return f"predicted to hold {self.value:.2g} times the stated load if {self.model} had one more core for itself"
 
 
-def find_remedies(scenario: Scenario, service: ServiceModel, *, seed: int = 0) -> list[Remedy]:
+def find_remedies(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> list[Remedy]:
     """Return what would make a scenario fit: models that alone would have to do less, then cores, most effect first.
 
     Empty where the stated load is predicted to hold.
@@ -245,14 +245,14 @@ def find_remedies(scenario: Scenario, service: ServiceModel, *, seed: int = 0) -
     return sorted(rates, key=lambda r: -r.value) + sorted(cores, key=lambda r: -r.value)
 
 
-def _with_less(scenario: Scenario, i: int, part: float) -> Scenario:
+def _with_less(scenario: LoadScenario, i: int, part: float) -> LoadScenario:
     """Return the scenario with a part of the requests of its i-th model."""
     models = list(scenario.models)
     models[i] = replace(models[i], rate=models[i].rate * part, calls=models[i].calls * (part if models[i].after else 1))
     return replace(scenario, models=tuple(models))
 
 
-def _greatest_share(scenario: Scenario, i: int, service: ServiceModel, seed: int) -> float:
+def _greatest_share(scenario: LoadScenario, i: int, service: ServiceModel, seed: int) -> float:
     """Return the greatest share of its i-th model's requests, in whole percents, at which a scenario holds; 0 for none.
 
     It does not hold with all of them.
@@ -281,7 +281,7 @@ class HeldOutAccuracy:
 
 
 def held_out_error(
-    scenario: Scenario,
+    scenario: LoadScenario,
     probes: Probes,
     measured: Sequence[tuple[Configuration, Mapping[str, float]]],
     *,

@@ -6,6 +6,7 @@ took. Files of lines only grow, so that a folder of machines can be kept in git.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Required
@@ -16,7 +17,7 @@ from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
-from pipeline.core.graph import Graph
+from pipeline.core.graph import Graph, topological_order
 from pipeline.shared.validation import strict_table
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.machines.roofline import operation_class
@@ -24,6 +25,10 @@ from runtime.machines.roofline import operation_class
 SCHEMA: Literal["placewright.machine/1"] = "placewright.machine/1"
 UNION = "*.jsonl merge=union\n"  # what lets git merge files that only grow
 NAMED_BY = 12  # digits of a fingerprint that name a file
+ELEMENTWISE = re.compile(
+    r"Add|Subtract|Multiply|Divide|Maximum|Minimum|SquaredDifference|Power|Relu|PRelu|Elu|Gelu|Selu|Swish|HSwish|Mish"
+    r"|HSigmoid|Sigmoid|Tanh|SoftPlus|SoftSign|Clamp|Exp|Log|Sqrt|Abs|Negative|Floor|Round|FakeQuantize|Convert"
+)
 Row = tuple[str, float, float, float, float]  # type, FLOPs, bytes read, bytes written, seconds
 
 
@@ -49,14 +54,31 @@ class MachineLine(TypedDict, total=False):
 def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
     """Return what is known of the operations of a graph; op_s: float64 [n], their seconds, 0 where unknown.
 
+    An elementwise operation counts to the one whose only result it takes, as runtimes run both as one kernel.
     Constants, parameters and results take no part.
     """
-    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + graph.weight_bytes
     seconds = np.zeros(graph.n) if op_s is None else op_s
+    types = [graph.type_names[t] for t in graph.op_type]
+    counted = np.array([operation_class(name) != "free" for name in types])
+    flows = (graph.edge_bytes > 0) & counted[graph.edges[0]]
+    readers = np.bincount(graph.edges[0], minlength=graph.n)
+    head = np.arange(graph.n)
+    into: dict[int, list[int]] = {}
+    for producer, consumer in graph.edges[:, flows].T.tolist():
+        into.setdefault(consumer, []).append(producer)
+    for i in topological_order(graph).tolist():
+        if ELEMENTWISE.fullmatch(types[i]):
+            alone = [p for p in into.get(i, ()) if readers[p] == 1 and graph.out_bytes[p] == graph.out_bytes[i]]
+            head[i] = head[alone[0]] if alone else i
+    within = flows & (head[graph.edges[0]] == head[graph.edges[1]])
+    passed = np.bincount(head[graph.edges[0]], weights=graph.edge_bytes * within, minlength=graph.n)
+    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + graph.weight_bytes
+    sums = [
+        np.bincount(head, weights=each, minlength=graph.n) for each in (graph.flops, read, graph.out_bytes, seconds)
+    ]
     return [
-        (name, float(graph.flops[i]), float(read[i]), float(graph.out_bytes[i]), float(seconds[i]))
-        for i, name in enumerate(graph.type_names[t] for t in graph.op_type)
-        if operation_class(name) != "free"
+        (types[i], float(sums[0][i]), float(sums[1][i] - passed[i]), float(sums[2][i] - passed[i]), float(sums[3][i]))
+        for i in np.flatnonzero(counted & (head == np.arange(graph.n))).tolist()
     ]
 
 

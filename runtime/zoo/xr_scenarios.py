@@ -12,7 +12,7 @@ jitter of its sensor; here each model begins at a moment of its own within the f
 
 from __future__ import annotations
 
-from pipeline.core.scenario import ModelLoad, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad
 
 # Task of XRBench -> network of the zoo: convolutions for images, recurrent ones for short sound and gestures.
 STANDS_IN = {
@@ -64,10 +64,10 @@ _TASKS: dict[str, tuple[tuple[str, float, str, float], ...]] = {
 }
 
 
-def xr_scenarios() -> dict[str, Scenario]:
+def xr_scenarios() -> dict[str, LoadScenario]:
     """Return scenarios by name; the names of the models are XRBench's tasks, which `STANDS_IN` has networks for."""
     return {
-        name: Scenario(
+        name: LoadScenario(
             tuple(
                 ModelLoad(
                     task,

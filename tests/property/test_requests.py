@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.scenario import ModelLoad, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad
 from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 from tests.plain_requests import simulate_plainly
 
@@ -15,7 +15,7 @@ KINDS = ("poisson", "periodic", "trace", "closed", "after", "none")
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> tuple[Scenario, ServiceModel]:
+def scenarios(draw: st.DrawFn) -> tuple[LoadScenario, ServiceModel]:
     """Draw one to four models: open, closed, caused by others, without requests; some that drop what is late."""
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     models: list[ModelLoad] = []
@@ -39,11 +39,11 @@ def scenarios(draw: st.DrawFn) -> tuple[Scenario, ServiceModel]:
     slowdown = rng.uniform(0, 1.5, (n, n)) * (rng.random((n, n)) < 0.7)
     alone_s = tuple(rng.uniform(0.01, 0.2, rng.integers(1, 6)) for _ in models)
     service = ServiceModel(tuple(m.name for m in models), alone_s, rng.integers(1, 5, n), slowdown)
-    return Scenario(tuple(rng.permutation(np.array(models, object)))), service
+    return LoadScenario(tuple(rng.permutation(np.array(models, object)))), service
 
 
 @given(scenarios(), st.integers(0, 100))
-def test_the_compiled_simulator_is_the_plain_one(drawn: tuple[Scenario, ServiceModel], seed: int) -> None:
+def test_the_compiled_simulator_is_the_plain_one(drawn: tuple[LoadScenario, ServiceModel], seed: int) -> None:
     scenario, service = drawn
     found = simulate_requests(scenario, service, seconds=4.0, seed=seed, warm_up_s=0.5)
     wanted = simulate_plainly(scenario, service, seconds=4.0, seed=seed, warm_up_s=0.5)
@@ -56,7 +56,7 @@ def test_the_compiled_simulator_is_the_plain_one(drawn: tuple[Scenario, ServiceM
 
 
 @given(scenarios(), st.integers(0, 100))
-def test_no_request_is_lost(drawn: tuple[Scenario, ServiceModel], seed: int) -> None:
+def test_no_request_is_lost(drawn: tuple[LoadScenario, ServiceModel], seed: int) -> None:
     scenario, service = drawn
     logs = simulate_requests(scenario, service, seconds=3.0, seed=seed, warm_up_s=0.0)
     for load in scenario.models:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64, frozen
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times, generator_of
 from runtime.simulators.requests import kernels
 from runtime.simulators.requests.kernels import QueueNetwork, QueueState, RequestTable
@@ -64,7 +64,7 @@ class ServiceModel:
 
 
 def simulate_requests(
-    scenario: Scenario, service: ServiceModel, *, seconds: float, seed: int, warm_up_s: float
+    scenario: LoadScenario, service: ServiceModel, *, seconds: float, seed: int, warm_up_s: float
 ) -> dict[str, RequestLog]:
     """Return what becomes of all requests, model -> log.
 

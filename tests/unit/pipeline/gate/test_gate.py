@@ -232,6 +232,24 @@ def test_a_side_that_is_nothing_is_said_so(
     assert words in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert gated(tmp_path, "--out", str(tmp_path / "file" / "gate")) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_model_runs_on_neither_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    (tmp_path / "junk.onnx").write_text("junk", encoding="utf-8")
+    assert run_command_line(["gate", "junk.onnx", "--before", "old", "--after", "new", "--quiet"]) == 3
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert "no inputs can be drawn without --input" in lines[0]
+    assert len(lines) == 2
+
+
 def test_two_models_stand_against_each_other(tmp_path: Path) -> None:
     make_environment(tmp_path / "env", refuses=["b.xml"])
     for name in ("a", "b"):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.arrays import Float64
-from pipeline.core.scenario import ModelLoad, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.scenario.prediction import (
     Probes,
     Setting,
@@ -26,7 +26,7 @@ from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 
 MODELS, SETTINGS = ("detector", "classifier", "speech"), ("one thread", "two threads", "two streams")
 NOISE = 0.05  # standard deviation of the logarithm of a measured time, and of what a whole probe is off by
-SCENARIO = Scenario(
+SCENARIO = LoadScenario(
     (
         ModelLoad("detector", rate=18.0, deadline_s=0.2),
         ModelLoad("classifier", after="detector", calls=2.4, deadline_s=0.3),
@@ -74,7 +74,7 @@ class Machine:
         """Run the first beside one request of the second; both one after another, in closed loops."""
         service = replace(self.service([first, second]), servers=np.ones(2, np.int64))
         loads = tuple(ModelLoad(name, concurrency=1) for name in service.names)
-        log = simulate_requests(Scenario(loads), service, seconds=5.0, seed=1, warm_up_s=0.1)[service.names[0]]
+        log = simulate_requests(LoadScenario(loads), service, seconds=5.0, seed=1, warm_up_s=0.1)[service.names[0]]
         return TogetherProbe(self.noisy(log.latencies_s()), 1)
 
     def probes(self) -> Probes:
@@ -119,11 +119,11 @@ def replace_seconds(probes: Probes, pair: tuple[Setting, Setting]) -> TogetherPr
     return TogetherProbe(probes.alone_s[pair[0]], 1)
 
 
-def two(slow: float, *, rate: float = 5.0, deadline_s: float = 1.0) -> tuple[Scenario, ServiceModel]:
+def two(slow: float, *, rate: float = 5.0, deadline_s: float = 1.0) -> tuple[LoadScenario, ServiceModel]:
     """Return two models of exponential work of mean 0.1 s that slow each other."""
     slowdown = np.array([[0.0, slow], [slow, 0.0]])
     service = ServiceModel(("a", "b"), (EXPONENTIAL / 10, EXPONENTIAL / 10), np.ones(2, np.int64), slowdown)
-    return Scenario(tuple(ModelLoad(n, rate=rate, deadline_s=deadline_s) for n in "ab")), service
+    return LoadScenario(tuple(ModelLoad(n, rate=rate, deadline_s=deadline_s) for n in "ab")), service
 
 
 def test_the_load_multiple_of_an_m_m_1_queue_is_found() -> None:
@@ -148,7 +148,7 @@ def test_a_multiple_below_the_stated_load_is_found() -> None:
 
 def test_closed_loops_are_predicted_as_rates() -> None:
     _, service = two(1.0)
-    found = predict_scenario(Scenario(tuple(ModelLoad(n, concurrency=1) for n in "ab")), service)
+    found = predict_scenario(LoadScenario(tuple(ModelLoad(n, concurrency=1) for n in "ab")), service)
     assert found.rate == pytest.approx({"a": 5.0, "b": 5.0}, rel=0.05)
     assert math.isinf(found.multiple)
 
@@ -170,7 +170,7 @@ def test_what_would_fit_is_named_where_the_load_does_not() -> None:
 def test_one_model_that_is_too_slow_alone_is_the_one_to_slow_down() -> None:
     scenario, service = two(0.0)
     models = (replace(scenario.models[0], rate=20.0), scenario.models[1])
-    remedies = find_remedies(Scenario(models), service)
+    remedies = find_remedies(LoadScenario(models), service)
     assert [(r.kind, r.model) for r in remedies] == [("rate", "a")]
     assert remedies[0].value == pytest.approx((10 - math.log(100)) / 20, abs=0.03)  # few requests beyond p99
 
@@ -199,7 +199,7 @@ def test_a_pair_that_was_not_probed_slows_by_sensitivity_and_pressure() -> None:
 def test_the_error_and_the_order_of_latencies_are_told_apart() -> None:
     alone_s = {("a", s): np.array([seconds]) for s, seconds in (("x", 0.1), ("y", 0.2), ("z", 0.4))}
     probes = Probes(alone_s, {}, dict.fromkeys(alone_s, 1))
-    scenario = Scenario((ModelLoad("a", concurrency=1),))
+    scenario = LoadScenario((ModelLoad("a", concurrency=1),))
     for measured_s, median, correlation in (
         ((0.1, 0.25, 0.8), 0.2, 1.0),
         ((0.8, 0.25, 0.1), 0.875, -1.0),

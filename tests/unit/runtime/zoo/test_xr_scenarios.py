@@ -23,6 +23,9 @@ def test_there_are_seven_of_three_to_six_models_at_3_to_60_frames_a_second() -> 
     }
     rates = [load.rate for s in scenarios.values() for load in s.models if not load.after]
     assert (min(rates), max(rates)) == (3.0, 60.0)
+    loads = [load for s in scenarios.values() for load in s.models]
+    assert {(load.arrivals, load.late, load.percentile) for load in loads} == {("periodic", "drop", 99.0)}
+    assert all(load.deadline_s == 1 / load.rate for load in loads if not load.after)
 
 
 def test_networks_of_the_zoo_stand_in_for_every_task() -> None:

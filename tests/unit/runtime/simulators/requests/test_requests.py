@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.arrays import Float64
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 
 RUNS = 20
@@ -42,7 +42,7 @@ def mean_of_runs(
 ) -> tuple[float, float]:
     """Return the mean of a figure over runs of different seeds, and how far that may lie off."""
     found = [
-        figure(simulate_requests(Scenario(loads), service, seconds=seconds, seed=seed, warm_up_s=seconds / 20))
+        figure(simulate_requests(LoadScenario(loads), service, seconds=seconds, seed=seed, warm_up_s=seconds / 20))
         for seed in range(RUNS)
     ]
     return float(np.mean(found)), DEVIATIONS * float(np.std(found, ddof=1)) / math.sqrt(RUNS)
@@ -133,12 +133,12 @@ def test_an_overload_drops_what_cannot_be_served_in_time() -> None:
         (load,), service, lambda logs: logs["a"].dropped / logs["a"].measured.sum(), seconds=1_000.0
     )
     assert share == pytest.approx(1 / 3, abs=bound)
-    log = simulate_requests(Scenario((load,)), service, seconds=100.0, seed=0, warm_up_s=10.0)["a"]
+    log = simulate_requests(LoadScenario((load,)), service, seconds=100.0, seed=0, warm_up_s=10.0)["a"]
     waited = log.latencies_s()
     assert math.isinf(log.percentile_s(99.0))
     assert np.median(waited[np.isfinite(waited)]) == pytest.approx(2.1, abs=0.3)  # the deadline, and its own service
     patient = simulate_requests(
-        Scenario((replace(load, late="queue"),)), service, seconds=100.0, seed=0, warm_up_s=10.0
+        LoadScenario((replace(load, late="queue"),)), service, seconds=100.0, seed=0, warm_up_s=10.0
     )["a"]
     assert patient.dropped == 0
 
@@ -146,7 +146,7 @@ def test_an_overload_drops_what_cannot_be_served_in_time() -> None:
 def test_calls_are_their_mean_and_one_of_the_nearest_numbers() -> None:
     loads = (ModelLoad("a", rate=50.0), ModelLoad("b", after="a", calls=3.2))
     service = service_of(a=(0.001, 1), b=(0.001, 4))
-    log = simulate_requests(Scenario(loads), service, seconds=1_000.0, seed=3, warm_up_s=0.0)["b"]
+    log = simulate_requests(LoadScenario(loads), service, seconds=1_000.0, seed=3, warm_up_s=0.0)["b"]
     counts = np.unique(log.origin_s, return_counts=True)[1]
     assert set(counts.tolist()) == {3, 4}
     assert counts.mean() == pytest.approx(3.2, abs=4 * 0.4 / math.sqrt(counts.size))  # four deviations
@@ -155,7 +155,7 @@ def test_calls_are_their_mean_and_one_of_the_nearest_numbers() -> None:
 def test_a_closed_loop_keeps_its_requests_in_flight() -> None:
     loads = (ModelLoad("a", concurrency=3), ModelLoad("b", after="a"))
     service = service_of(a=(0.1, 3), b=(0.05, 1))
-    log = simulate_requests(Scenario(loads), service, seconds=100.0, seed=0, warm_up_s=1.0)["a"]
+    log = simulate_requests(LoadScenario(loads), service, seconds=100.0, seed=0, warm_up_s=1.0)["a"]
     # Three chains of 0.1 and 0.05 s, and one server for the second part: it is never idle.
     assert log.measured.sum() / 100.0 == pytest.approx(1 / 0.05, rel=0.01)
 
@@ -165,7 +165,7 @@ def test_a_model_that_is_slowed_by_others_goes_at_the_speed_of_the_definition() 
     slowdown = np.array([[0.25, 0.5, 0.125], [0, 0, 0], [0, 0, 0]])
     service = ServiceModel(names, (np.array([0.1]), np.array([1e4]), np.array([1e4])), servers, slowdown)
     loads = tuple(ModelLoad(name, concurrency=int(k)) for name, k in zip(names, servers, strict=True))
-    log = simulate_requests(Scenario(loads), service, seconds=10.0, seed=0, warm_up_s=1.0)["a"]
+    log = simulate_requests(LoadScenario(loads), service, seconds=10.0, seed=0, warm_up_s=1.0)["a"]
     assert np.allclose(log.latencies_s(), 0.1 * (1 + 0.25 + 3 * 0.5 + 0.125), rtol=1e-9)  # rounding of the clock
 
 
@@ -173,7 +173,7 @@ def test_logs_are_reproducible_and_a_model_draws_the_same_beside_others() -> Non
     service = service_of(a=(EXPONENTIAL / 10.0, 1), b=(EXPONENTIAL / 10.0, 1))
     a, b = ModelLoad("a", rate=5.0), ModelLoad("b", rate=8.0)
     both, again, alone = (
-        simulate_requests(Scenario(loads), service, seconds=100.0, seed=4, warm_up_s=1.0)
+        simulate_requests(LoadScenario(loads), service, seconds=100.0, seed=4, warm_up_s=1.0)
         for loads in ((a, b), (a, b), (a,))
     )
     for other in (again, alone):
@@ -188,7 +188,7 @@ def test_fifty_models_and_one_without_requests() -> None:
         names, tuple(rng.uniform(0.001, 0.01, (50, 9))), np.full(50, 2), rng.uniform(0, 0.2, (50, 50))
     )
     loads = tuple(ModelLoad(name, rate=0.0 if name == "m7" else 2.0) for name in names)
-    logs = simulate_requests(Scenario(loads), service, seconds=50.0, seed=0, warm_up_s=1.0)
+    logs = simulate_requests(LoadScenario(loads), service, seconds=50.0, seed=0, warm_up_s=1.0)
     assert logs["m7"].due_s.size == 0
     assert math.isnan(logs["m7"].percentile_s(99.0))
     assert all(np.isfinite(log.end_s).all() for log in logs.values())
@@ -196,7 +196,9 @@ def test_fifty_models_and_one_without_requests() -> None:
 
 
 def test_nothing_at_all_is_simulated() -> None:
-    logs = simulate_requests(Scenario((ModelLoad("a"),)), service_of(a=(0.1, 1)), seconds=1.0, seed=0, warm_up_s=0.0)
+    logs = simulate_requests(
+        LoadScenario((ModelLoad("a"),)), service_of(a=(0.1, 1)), seconds=1.0, seed=0, warm_up_s=0.0
+    )
     assert logs["a"].due_s.size == 0
 
 
