@@ -11,7 +11,12 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md", "benchmarks.md": "benchmarks/README.md"}
+OUTSIDE = {
+    "index.md": "README.md",
+    "architecture.md": "ARCHITECTURE.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "changelog.md": "CHANGELOG.md",
+}
 LOG = logging.getLogger("mkdocs.hooks.placewright")  # a warning there fails a strict build
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
