@@ -2,9 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2  # tests that run at a time
+CAMPAIGN_S ?= 3600
+SEED ?= 0
 export CI ?= true
 
-.PHONY: setup demo test test-slow check site bench clean
+.PHONY: setup demo test test-slow campaign campaign-short check site bench clean
 
 setup: .venv/ready
 
@@ -25,6 +27,14 @@ test-slow: setup
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=thorough tests/property
 
+# Drawn cases against oracles, docs/reliability.md: journals in campaigns/, from which a later call goes on.
+campaign: setup
+	$(BIN)/python -m tests.campaigns --seconds $(CAMPAIGN_S) --seed $(SEED) --out campaigns
+
+campaign-short: setup
+	rm -rf campaigns/short
+	$(BIN)/python -m tests.campaigns --seconds 100 --seed $(SEED) --out campaigns/short
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -39,4 +49,4 @@ bench: setup
 	$(BIN)/python -m benchmarks --out benchmarks/out
 
 clean:
-	rm -rf .venv demo site benchmarks/out
+	rm -rf .venv demo site campaigns benchmarks/out

@@ -21,6 +21,7 @@ SCRIPTS = (
     "metis_time",
     "reader_zoo",
     "simulator_rate",
+    "request_rate",
     "dataflow_time",
     "anchors",
     "tiled_gain",

@@ -315,12 +315,12 @@ class Machine:
         return float(np.exp(self.rng.normal(0, self.scatter / math.sqrt(2)))) * slow * bad
 
 
-def contest_on(machine: Machine, seconds: float) -> Contest:
-    """Return a contest of three baselines and the contenders on a simulated machine, in so many seconds."""
+def contest_on(machine: Machine, seconds: float, names: Sequence[str] = NAMES) -> Contest:
+    """Return a contest of three baselines and contenders of these names on a simulated machine, in so many seconds."""
     device = DeviceSpec("CPU", "CPU", "CPU", {}, "cpu")
     default = Variant("default", "baseline", "CPU", (device,), single=True, kind="default")
     hint, half = replace(default, name="hint", kind="hint"), replace(default, name="half", kind="device")
-    searched = [replace(default, name=name, placer="settings", kind="settings") for name in NAMES]
+    searched = [replace(default, name=name, placer="settings", kind="settings") for name in names]
     deadline = Deadline.after(seconds, lambda: machine.now_s)
     everyone = [default, hint, *searched, half]
     return run_contest(everyone, lambda _: [], machine, MeasureSettings(), deadline, say=silent)

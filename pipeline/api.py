@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
+from pipeline.placing.worth import LEAST, WORTH_S, WorthRecord
 from pipeline.progress.watchers import replay_searches, with_event_files
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
@@ -20,6 +21,7 @@ from pipeline.scenario.scenario_file import ScenarioFile, read_scenario
 from pipeline.settings.config import Settings, from_environment
 from pipeline.stages.execution import Forecast, execute_tasks, forecast_tasks
 from pipeline.stages.host import HostMachine, look_at_machine, look_at_model
+from pipeline.stages.place import judge_profile
 from pipeline.stages.plan import plan_tasks
 from pipeline.stages.without_measured import forget_measured, without_measured
 from pipeline.store.store import Store, default_store, leaving_nothing
@@ -56,6 +58,8 @@ def tune(
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
+    if str(model).endswith(".toml"):
+        raise UsageError(f"{model} is a scenario, not a model.", "Call pipeline.tune_scenario with it.")
     given = {"devices": devices or None, "budget": budget_s, "seed": seed}
     chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
     chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune")
@@ -207,6 +211,32 @@ def _known_machine(machine: HostMachine | None) -> HostMachine:
     if machine is None:
         raise RuntimeError("a measured run knows its machine")
     return machine
+
+
+def worth(
+    model: str | Path,
+    settings: Settings,
+    store: Store,
+    *,
+    least: float = LEAST,
+    seconds: float = WORTH_S,
+    progress: Progress = log.info,
+) -> WorthRecord:
+    """Return by how much a split of a model can beat the best device alone at most; docs/worth.md lists the keys.
+
+    The devices are profiled first, unless a run has done so. least: the share that counts as worth it. seconds: for
+    proving, once they are.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    deadline = Deadline.after(settings.budget_s)
+    machine = look_at_machine(settings.devices)
+    tasks = plan_tasks(look_at_model(model_path(str(model), store)), settings, machine, upto="profile")
+    store.prepare()
+    outcomes = execute_tasks(tasks, store, progress=progress, previous={}, deadline=deadline)
+    names = [str(device["name"]) for device in machine.devices]
+    return {**judge_profile(outcomes, settings, names, least=least, seconds=seconds), "graph": str(model)}
 
 
 def forget_measurements(path: Path, settings: Settings, store: Store, *, upto: str) -> None:

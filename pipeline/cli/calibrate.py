@@ -42,6 +42,7 @@ PATH = click.Path(path_type=Path)
 )
 @click.option("--seed", type=SEED, help="Random seed.")
 @click.option("--out", type=PATH, required=True, help="Folder for costs.csv, topology.toml and calibration.json.")
+@click.option("--machines", type=PATH, help="Folder of machines' calibrations for predict; gets lines on this machine.")
 @click.option("--config", type=PATH, help="TOML file of settings.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override a setting; repeatable.")
 @shape_option
@@ -53,7 +54,9 @@ PATH = click.Path(path_type=Path)
 @json_option
 @click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
-def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: str, **options: Any) -> None:
+def calibrate(
+    model: str, out: Path, measurements: int, holdout: int, runtime: str, machines: Path | None, **options: Any
+) -> None:
     """Fit the simulators to measured placements of MODEL.
 
     Writes costs.csv and topology.toml, with which `placewright search --costs --topology --evaluator sequential`
@@ -70,7 +73,9 @@ def calibrate(model: str, out: Path, measurements: int, holdout: int, runtime: s
     store = open_store(choices.store)
     sampling = Sampling(measurements, holdout)
     with console.show_progress(quiet=choices.quiet) as progress:
-        document = fit(api.model_path(model, store), settings, out, store, sampling=sampling, progress=progress)
+        document = fit(
+            api.model_path(model, store), settings, out, store, sampling=sampling, machines=machines, progress=progress
+        )
     if choices.as_json:
         console.print_json(document)
         return

@@ -54,14 +54,16 @@ def emit(run: Path, target: str, out: Path | None, as_json: bool, debug: bool) -
     placewright emit run/ --to olive           an Olive workflow
     placewright emit run/ --to onnxruntime     the ONNX file with a device on every node, and its session option
 
+    Of a scenario, ovms and python write all models at once; RUN/MODEL is one of them.
+
     A placement over several devices needs python, cpp, ovms-dag (segments) or onnxruntime: OpenVINO drops affinities
     when it saves a model, so that a tool that takes a model and a device
     string cannot have them.
     """  # noqa: D301  click wants the real backspace character
-    from pipeline.deploy.emit import emit as write
     from pipeline.deploy.emitted_outputs import compare_emitted
+    from pipeline.deploy.several import emit_run
 
-    folder, written = write(run, target, out)
+    folder, written = emit_run(run, target, out)
     compared = compare_emitted(run, target, folder, written)
     names = [path.relative_to(folder).as_posix() for path in written]
     if as_json:

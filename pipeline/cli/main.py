@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import click
 
 from pipeline.cli.printable import PrintableFormatter, printable
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import OF_THE_SYSTEM, PlacewrightError, StoreError
 
 COMMANDS = {
     "tune": "pipeline.cli.stages:tune",
@@ -25,13 +25,16 @@ COMMANDS = {
     "batch": "pipeline.cli.jobs:batch",
     "bench": "pipeline.cli.bench:bench",
     "calibrate": "pipeline.cli.calibrate:calibrate",
+    "predict": "pipeline.cli.predict:predict",
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",
+    "worth": "pipeline.cli.worth:worth",
     "split": "pipeline.cli.split:split",
     "emit": "pipeline.cli.deploy:emit",
     "where": "pipeline.cli.deploy:where",
     "compare": "pipeline.cli.deploy:compare",
+    "gate": "pipeline.cli.gate:gate",
     "report": "pipeline.cli.report:report",
     "train": "pipeline.cli.train:train",
     "devices": "pipeline.cli.inspect_commands:devices",
@@ -43,7 +46,7 @@ COMMANDS = {
     "prepare": "pipeline.cli.prepare:prepare",
     "cache": "pipeline.cli.cache:cache",
 }
-KEEPS_NOTHING = ("search", "simulate", "bound")
+KEEPS_NOTHING = ("search", "simulate", "bound", "worth")
 INTERRUPTED = 130
 BUG = 1
 
@@ -111,10 +114,14 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         words = sys.argv[1:] if arguments is None else arguments
         return _report_error("Interrupted.", _after_interrupt(words), INTERRUPTED, debug=debug)
+    except OSError as error:
+        if error.errno not in OF_THE_SYSTEM:
+            return _report_bug(error, debug=debug)
+        where = f"{error.filename} cannot be read or written" if error.filename else "A file cannot be read or written"
+        remedy = "Check the disk, its free space and its permissions, then run the same command again."
+        return _report_error(f"{where}: {error.strerror}.", remedy, StoreError.exit_code, debug=debug)
     except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours, said as such
-        return _report_error(
-            f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
-        )
+        return _report_bug(error, debug=debug)
     return code if isinstance(code, int) else 0
 
 
@@ -124,6 +131,12 @@ def _after_interrupt(words: Sequence[str]) -> str:
     if not kept and next((word for word in words if word in COMMANDS), "") in KEEPS_NOTHING:
         return "Run it again (it starts from scratch); a smaller --budget or --evaluations ends a search sooner."
     return "Run the same command again: it resumes where it stopped."
+
+
+def _report_bug(error: Exception, *, debug: bool) -> int:
+    return _report_error(
+        f"This is a bug in placewright: {error!r}.", "Run again with --debug and report it.", BUG, debug=debug
+    )
 
 
 def _report_error(cause: str, remedy: str, code: int, *, debug: bool) -> int:

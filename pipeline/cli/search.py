@@ -141,7 +141,7 @@ def search(**options: Any) -> None:
     )
     if options["objective"] is not None:
         options["evaluator"] = OBJECTIVES[options["objective"]]
-    scenario = _scenario_from_options(options, ordered=options["mode"] == "order")
+    scenario = scenario_from_options(options, ordered=options["mode"] == "order")
     if options["on"] is not None:
         document = _search_on(scenario, effort, options)
         _write_report(scenario, document, options["report"])
@@ -207,7 +207,7 @@ def simulate(**options: Any) -> None:
     given = [options[name] for name in ("placement", "official") if options[name] is not None]
     if len(given) != 1:
         raise UsageError("Not exactly one placement is given.", "Pass exactly one of --placement, --official.")
-    official, scenario = options["official"] is not None, _scenario_from_options(options)
+    official, scenario = options["official"] is not None, scenario_from_options(options)
     with console.show_progress(quiet=options["quiet"]) as progress:
         document = offline.simulate(scenario, given[0], official=official, trace=options["trace"], progress=progress)
     _write_report(scenario, document, options["report"])
@@ -222,7 +222,7 @@ def bound(**options: Any) -> None:
     """Compute a lower bound of all placements of GRAPH."""
     from pipeline.offline import search as offline
 
-    scenario = _scenario_from_options(options)
+    scenario = scenario_from_options(options)
     with console.show_progress(quiet=options["quiet"]) as progress:
         document = offline.bound(
             scenario, write_costs=options["write_costs"], write_graph=options["write_official"], progress=progress
@@ -253,7 +253,8 @@ def _write_report(
         write_search_page(scenario, document, path, command=command, curve=curve)
 
 
-def _scenario_from_options(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
+def scenario_from_options(options: Mapping[str, Any], *, ordered: bool = False) -> Scenario:
+    """Return what placements are asked for."""
     from pipeline.offline.scenario import Scenario
     from pipeline.settings.config import parse_assignment
 

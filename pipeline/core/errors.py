@@ -21,9 +21,16 @@ A message has two parts: the cause in one line and the remedy in one line.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+# What keeps a process from its files that is no fault of its own: broken, full, forbidden, too many are open.
+OF_THE_SYSTEM = frozenset(
+    getattr(errno, name)
+    for name in ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EACCES", "EPERM", "EMFILE", "ENFILE", "ESTALE")
+    if hasattr(errno, name)
+)
 NAMED = 5  # names that a message lists
 CHOICES = 12  # names to choose from that a message lists
 UNPARSABLE = (

@@ -63,7 +63,7 @@ class ModelLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class LoadScenario:
     """Models that share a machine. Limits of 0 are none.
 
     memory_bytes: of all processes together. load_s: until all models are compiled. processor_s: processor time per
@@ -81,7 +81,7 @@ class Scenario:
         """Return the load of one model."""
         return next(m for m in self.models if m.name == name)
 
-    def scaled(self, multiple: float) -> Scenario:
+    def scaled(self, multiple: float) -> LoadScenario:
         """Return the scenario with all rates multiplied; closed loops stay."""
         return replace(self, models=tuple(replace(m, rate=m.rate * multiple) for m in self.models))
 

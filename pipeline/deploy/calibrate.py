@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pipeline.core.arrays import Float64
-from pipeline.core.devices import contract_costs
+from pipeline.core.devices import DeviceSpec, contract_costs
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping, contract
 from pipeline.core.measurement import Evaluation, MeasurementFailed
@@ -70,6 +71,7 @@ def calibrate(
     store: Store,
     *,
     sampling: Sampling | None = None,
+    machines: Path | None = None,
     progress: Progress = lambda _: None,
 ) -> CalibrationRecord:
     """Return what `out`/calibration.json holds, once the model's placements are measured and the tables written.
@@ -77,7 +79,8 @@ def calibrate(
     The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
     the settings, with what is set of `measure` otherwise; what an interrupted call has measured into `out` on this
     machine counts. With `measure.runtime` dataflow they run in segments that overlap, and what is fitted is the longest
-    path, as `listsched` has it, instead of the sum of all, as `sequential` has it.
+    path, as `listsched` has it, instead of the sum of all, as `sequential` has it. machines: a folder of what machines
+    take, which gets lines on the devices of this one.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -109,7 +112,49 @@ def calibrate(
     }
     _write_tables(calibration, out)
     write_json(out / "calibration.json", document)
+    if machines is not None:
+        _add_machine_lines(machines, machine, model, calibration, fitted)
     return document
+
+
+def _add_machine_lines(
+    folder: Path, machine: HostMachine, model: Path, calibration: Calibration, fitted: Measured
+) -> None:
+    """Add what the model took on single devices, and its operations by the fit, to a folder of machines."""
+    from runtime.calibration.machine_lines import SCHEMA, append_machine_line, by_device, read_machine_lines, rows_of
+    from runtime.calibration.transfer import MachineModel
+
+    sha256 = look_at_model(model).sha256
+    known = by_device(read_machine_lines(folder)) if any(folder.glob("*.jsonl")) else {}
+    for placement, result in fitted:
+        if isinstance(result, MeasurementFailed) or len(placement.devices_used) != 1:
+            continue
+        column = calibration.costs.devices.index(placement.devices_used[0])
+        rows = rows_of(calibration.subject.graph, calibration.costs.op_s[:, column])
+        device = _device_text(calibration.topology.devices[column])
+        others = [line for line in known.get((machine.fingerprint, device), []) if line["sha256"] != sha256]
+        said_s = MachineModel.of(others).seconds(rows) if others else None
+        append_machine_line(
+            folder,
+            {
+                "schema": SCHEMA,
+                "fingerprint": machine.fingerprint,
+                "machine": f"{machine.facts['cpu']}, {machine.facts['processors']} processors",
+                "runtime": f"openvino {machine.facts['openvino']}",
+                "device": device,
+                "model": model.name,
+                "sha256": sha256,
+                "latency_s": result.value_s,
+                "rows": rows,
+                "held_out": None if said_s is None else math.log(said_s / result.value_s),
+            },
+        )
+
+
+def _device_text(device: DeviceSpec) -> str:
+    """Return a device and its properties, as --devices takes them."""
+    properties = ",".join(f"{key}={value}" for key, value in sorted(device.properties.items()))
+    return f"{device.plugin}{{{properties}}}" if properties else device.plugin
 
 
 def _make_folder(folder: Path) -> None:

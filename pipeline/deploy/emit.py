@@ -10,12 +10,12 @@ from typing import Any
 from pipeline.core.errors import DeviceError, StoreError, UnknownNameError, UsageError
 from pipeline.deploy.annotated import onnx_session
 from pipeline.deploy.rendering import render_template
-from pipeline.deploy.served import server_pipeline
+from pipeline.deploy.served import VERSION, server_pipeline
 from pipeline.result.deployment import EVERYTHING, Deployment, PlainTarget
 from pipeline.store.store import write_json, write_text
 from pipeline.system.private_files import copy_whole, make_alike
 
-TOOL_MODEL, OUT_CONFIG, PROGRAM = "model.xml", "config.json", "run.py"
+TOOL_MODEL, OUT_CONFIG, PROGRAM, AFFINITIES = "model.xml", "config.json", "run.py", "affinities.json"
 OLIVE_DEVICES = ("cpu", "gpu", "npu")  # what Olive's systems know by name
 PROVIDER = "OpenVINOExecutionProvider"
 
@@ -50,7 +50,7 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     alone = deployment.record.requests == 1 and deployment.record.objective == "latency"
     words = ["benchmark_app", "-m", TOOL_MODEL, "-d", plain.target, "-load_config", "config.json", "-hint", "none"]
     words += ["-nireq", str(deployment.record.requests), "-api", "sync" if alone else "async"]
-    written = _copy_model(deployment, out / TOOL_MODEL)
+    written = write_model(deployment, out)
     # Of all devices in the file, the tool hands those properties to compile_model alone that stand at its target.
     write_json(out / OUT_CONFIG, {plain.target.partition(":")[0]: for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
@@ -59,17 +59,31 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
 
 def model_server(deployment: Deployment, out: Path) -> list[Path]:
     """Write a model repository and the config.json of OpenVINO Model Server."""
+    return write_repository({deployment.name: deployment}, out)
+
+
+def write_repository(models: Mapping[str, Deployment], out: Path) -> list[Path]:
+    """Write a model repository of models by name, and one config.json that lists them in their order."""
+    entries = {name: server_entry(model, name) for name, model in models.items()}
+    written = [
+        path
+        for name, model in models.items()
+        for path in write_model(model, out / entries[name]["base_path"] / VERSION)
+    ]
+    write_json(out / OUT_CONFIG, {"model_config_list": [{"config": entry} for entry in entries.values()]})
+    return [out / OUT_CONFIG, *written]
+
+
+def server_entry(deployment: Deployment, name: str) -> dict[str, Any]:
+    """Return the server's entry for a model, which it takes from a folder of that name in `models`."""
     plain = deployment.plain("ovms")
-    entry = {
-        "name": deployment.name,
-        "base_path": f"models/{deployment.name}",
+    return {
+        "name": name,
+        "base_path": f"models/{name}",
         "target_device": plain.target,
         "nireq": deployment.record.requests,
         "plugin_config": for_compiling(plain),
     }
-    written = _copy_model(deployment, out / "models" / deployment.name / "1" / TOOL_MODEL)
-    write_json(out / OUT_CONFIG, {"model_config_list": [{"config": entry}]})
-    return [out / OUT_CONFIG, *written]
 
 
 def python_program(deployment: Deployment, out: Path) -> list[Path]:
@@ -77,18 +91,23 @@ def python_program(deployment: Deployment, out: Path) -> list[Path]:
     if deployment.in_onnxruntime:
         return onnx_session(deployment, out)
     deployment.check_whole("which it compiles as one")
-    written = _copy_model(deployment, out / TOOL_MODEL)
-    if deployment.is_split:
-        write_json(out / "affinities.json", deployment.affinities)
-        written.append(out / "affinities.json")
+    written = [*write_model(deployment, out), *write_affinities(deployment, out)]
     write_text(out / PROGRAM, _render_program("run.py.j2", deployment))
     return [out / PROGRAM, *written]
+
+
+def write_affinities(deployment: Deployment, out: Path) -> list[Path]:
+    """Write the affinities of a split, which OpenVINO does not save, to a folder; return the file, none of others."""
+    if not deployment.is_split:
+        return []
+    write_json(out / AFFINITIES, deployment.affinities)
+    return [out / AFFINITIES]
 
 
 def cpp_program(deployment: Deployment, out: Path) -> list[Path]:
     """Write a C++ program and what CMake builds it with."""
     deployment.check_whole("which it compiles as one")
-    written = _copy_model(deployment, out / TOOL_MODEL)
+    written = write_model(deployment, out)
     write_text(out / "main.cpp", _render_program("main.cpp.j2", deployment))
     write_text(out / "CMakeLists.txt", _render_program("CMakeLists.txt.j2", deployment))
     return [out / "main.cpp", out / "CMakeLists.txt", *written]
@@ -120,7 +139,7 @@ def write_olive(deployment: Deployment, out: Path) -> list[Path]:
         "target": "local",
         "output_dir": "optimised",
     }
-    written = _copy_model(deployment, out / "model" / TOOL_MODEL)
+    written = write_model(deployment, out / "model")
     write_json(out / "openvino.json", _properties_by_device(plain))
     write_json(out / "workflow.json", workflow)
     return [out / "workflow.json", out / "openvino.json", *written]
@@ -159,16 +178,17 @@ def for_compiling(plain: PlainTarget) -> dict[str, str]:
     return {**plain.properties, **({"DEVICE_PROPERTIES": f"{{{each}}}"} if each else {})}
 
 
-def _copy_model(deployment: Deployment, path: Path) -> list[Path]:
-    """Copy the placed model to a path and its weights beside it; return both."""
+def write_model(deployment: Deployment, folder: Path) -> list[Path]:
+    """Copy the placed model and its weights to a folder; return both."""
+    path = folder / TOOL_MODEL
     copies = [(deployment.model, path), (deployment.weights, path.with_suffix(".bin"))]
     try:
-        make_alike(path.parent)
+        make_alike(folder)
         for source, copy in copies:
             copy_whole(source, copy)
     except OSError as error:
         raise StoreError(
-            f"{path.parent} cannot be written: {error.strerror}.", "Free disk space, or use another folder with --out."
+            f"{folder} cannot be written: {error.strerror}.", "Free disk space, or use another folder with --out."
         ) from error
     return [copy for _, copy in copies]
 
@@ -176,20 +196,24 @@ def _copy_model(deployment: Deployment, path: Path) -> list[Path]:
 def _render_program(template: str, deployment: Deployment) -> str:
     """Return a program for what a run found."""
     record = deployment.record
-    devices = {
-        d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
-        for d in record.devices.values()
-    }
     return render_template(
         template,
         candidate=record.candidate,
         target=record.target,
         properties=record.properties,
-        devices=devices,
+        devices=libraries_and_properties(deployment),
         affinities=deployment.affinities,
         requests=record.requests,
         batch=record.batch,
     )
+
+
+def libraries_and_properties(deployment: Deployment) -> dict[str, tuple[str | None, Mapping[str, str]]]:
+    """Return {device as OpenVINO knows it: the library of a plug-in registered so, None for its own; properties}."""
+    return {
+        d.openvino_name: (None if d.openvino_name == d.plugin else library_of(d.plugin), d.properties)
+        for d in deployment.record.devices.values()
+    }
 
 
 def library_of(plugin: str) -> str:

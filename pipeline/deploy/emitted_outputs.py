@@ -26,6 +26,8 @@ from pipeline.core.errors import OutputMismatchError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.emit import OUT_CONFIG, PROGRAM, TOOL_MODEL, for_compiling
+from pipeline.deploy.served import VERSION
+from pipeline.deploy.several import ScenarioDeployment, is_scenario_run
 from pipeline.deploy.two_runs import outputs_of_segments
 from pipeline.deploy.where import wanted_by
 from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
@@ -56,14 +58,39 @@ PROGRAMS = ("python", "onnxruntime")
 def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path]) -> str:
     """Return in a sentence how far outputs of what was written for a target are from the source's, and by what.
 
-    run: the finished run. folder, written: as `emit` returns them.
+    Of a scenario there is a sentence for each model.
+
+    run: the finished run. folder, written: as `emit_run` returns them.
 
     Raises:
         OutputMismatchError: they are further away than the run allows; the files that were written are gone.
     """
-    deployment, best = Deployment.load(run), _accuracy_of_best(run)
+    if not is_scenario_run(run):
+        told, wrong = _compare_model(Deployment.load(run), target, folder)
+    else:
+        models = ScenarioDeployment.load(run).models
+        each = {name: _compare_model(model, target, folder, name) for name, model in models.items()}
+        told = " ".join(f"{name}: {told}" for name, (told, _) in each.items())
+        wrong = "; ".join(f"{name}: {wrong}" for name, (_, wrong) in each.items() if wrong)
+    if not wrong:
+        return told
+    for path in written:
+        path.unlink(missing_ok=True)
+    raise OutputMismatchError(
+        f"What was written for {target} computes something else than its source, {wrong}. The files were removed.",
+        "That is a fault of the runtime: measure again with the versions that are installed now.",
+    )
+
+
+def _compare_model(deployment: Deployment, target: str, folder: Path, name: str = "") -> tuple[str, str]:
+    """Return what may be said of the outputs of one model, and by what and how they are too far off, "" if not.
+
+    name: of the model where the folder holds several; "" for the only one.
+    """
+    run = deployment.path
+    best = _accuracy_of_best(run)
     if best is None or not (run / KEPT).is_file():
-        return f"Outputs were not compared: {run} keeps none of its source. Measure it again to have them compared."
+        return f"Outputs were not compared: {run} keeps none of its source. Measure it again to have them compared.", ""
     settings, count = _settings(run), deployment.record.batch
     with tempfile.TemporaryDirectory(prefix="placewright-") as scratch:
         beside = Path(scratch)
@@ -75,25 +102,19 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
         if (beside / GIVEN).exists():
             np.savez(beside / GIVEN, **repeat_outputs(load_arrays(beside / GIVEN), count))  # type: ignore[arg-type]  # of arrays by name
         try:
-            actual, by_what = _outputs(deployment, target, folder, beside, checks, settings)
+            actual, by_what = _outputs(deployment, target, folder, beside, checks, settings, name)
         except ChildError as error:
-            return f"Outputs were not compared, because it does not run here: {error.cause.rstrip('.')}."
+            return f"Outputs were not compared, because it does not run here: {error.cause.rstrip('.')}.", ""
         reference = for_batch(reference_of(beside / TOOL_MODEL, {}), count)
         found = accuracy_of(actual, reference, best.limits, settings)
     wrong = found.message if isinstance(found, MeasurementFailed) else found.why_not
-    if not wrong and isinstance(found, Accuracy):
-        worst = "not to be told" if found.worst is None else format_percent(found.worst)
-        return (
-            f"Outputs were compared with those of the source, by {by_what}, on {', '.join(found.kinds)}: they differ "
-            f"by {worst}."
-        )
-    for path in written:
-        path.unlink(missing_ok=True)
-    raise OutputMismatchError(
-        f"What was written for {target} computes something else than its source, by {by_what}: {wrong}. The files "
-        "were removed.",
-        "That is a fault of the runtime: measure again with the versions that are installed now.",
-    )
+    if wrong or isinstance(found, MeasurementFailed):
+        return "", f"by {by_what}: {wrong}"
+    worst = "not to be told" if found.worst is None else format_percent(found.worst)
+    return (
+        f"Outputs were compared with those of the source, by {by_what}, on {', '.join(found.kinds)}: they differ by "
+        f"{worst}."
+    ), ""
 
 
 def _accuracy_of_best(run: Path) -> Accuracy | None:
@@ -109,7 +130,13 @@ def _settings(run: Path) -> MeasureSettings:
 
 
 def _outputs(
-    deployment: Deployment, target: str, folder: Path, beside: Path, checks: ByKind, settings: MeasureSettings
+    deployment: Deployment,
+    target: str,
+    folder: Path,
+    beside: Path,
+    checks: ByKind,
+    settings: MeasureSettings,
+    name: str,
 ) -> tuple[ByKind, str]:
     """Return the outputs of what was written, by kind of inputs, and what gave them.
 
@@ -121,10 +148,10 @@ def _outputs(
     model = deployment.model
     stateful = model.suffix == ".xml" and STATE in model.read_text(encoding="utf-8")  # an ONNX file has no state
     if target in PROGRAMS and not stateful:
-        return _by_program(folder / PROGRAM, beside, checks), PROGRAM
+        return _by_program(folder / PROGRAM, beside, checks, name), PROGRAM
     if runs_in_segments(deployment.record.target):
         return outputs_of_segments(deployment.path / SPLIT, beside, list(checks))[0], "its segments"
-    model, variant = _carried(deployment, target, folder)
+    model, variant = _carried(deployment, target, folder, name)
     for source in (model, model.with_suffix(".bin")):
         _link(source, (beside / TOOL_MODEL).with_suffix(source.suffix))
     child, _ = start_child(variant, beside / TOOL_MODEL, settings, seed=0)
@@ -140,12 +167,13 @@ def _link(source: Path, path: Path) -> None:
         shutil.copyfile(source, path)
 
 
-def _carried(deployment: Deployment, target: str, folder: Path) -> tuple[Path, Variant]:
+def _carried(deployment: Deployment, target: str, folder: Path, name: str) -> tuple[Path, Variant]:
     """Return the model file that was written for a target, and how what lies beside it says that it is to be run."""
     if target == "ovms":
-        (entry,) = (each["config"] for each in read_json(folder / OUT_CONFIG)["model_config_list"])
+        entries = [each["config"] for each in read_json(folder / OUT_CONFIG)["model_config_list"]]
+        (entry,) = (each for each in entries if not name or each["name"] == name)
         properties: Mapping[str, Any] = entry["plugin_config"]
-        return folder / entry["base_path"] / "1" / TOOL_MODEL, _variant(entry["target_device"], properties)
+        return folder / entry["base_path"] / VERSION / TOOL_MODEL, _variant(entry["target_device"], properties)
     if target == "benchmark-app":
         ((_, properties),) = read_json(folder / OUT_CONFIG).items()
         return folder / TOOL_MODEL, _variant(deployment.plain(target).target, properties)
@@ -153,7 +181,7 @@ def _carried(deployment: Deployment, target: str, folder: Path) -> tuple[Path, V
         plain = deployment.plain(target)
         return folder / "model" / TOOL_MODEL, _variant(plain.target, for_compiling(plain))
     wanted = wanted_by(deployment)
-    model = folder / TOOL_MODEL
+    model = folder / name / TOOL_MODEL
     variant = Variant("emitted", "user", wanted.target, wanted.devices, wanted.properties, wanted.affinity)
     return (model if model.is_file() else deployment.model), variant
 
@@ -162,20 +190,23 @@ def _variant(target: str, properties: Mapping[str, str]) -> Variant:
     return Variant("emitted", "user", target, (), properties)
 
 
-def _by_program(program: Path, scratch: Path, checks: ByKind) -> ByKind:
+def _by_program(program: Path, scratch: Path, checks: ByKind, name: str) -> ByKind:
     """Return what a Python program gives that was written for users, kind by kind; it measures for a moment alone.
+
+    name: of the model among several that it runs; "" for the only one.
 
     Raises:
         ChildError: it ends with a fault, or takes too long.
     """
     text = program.read_text(encoding="utf-8").replace(MEASURED_S, BRIEFLY_S)
     deadline, found = Deadline.after(COMPARED_S), dict[str, Any]()
-    given, got = scratch / "given.npz", scratch / "got.npz"
+    given, got = scratch / "given.npz", scratch / f"{name or 'got'}.npz"
+    arguments = [f"{name}={given}", "--outputs", str(scratch)] if name else [str(given), str(got)]
     for kind, inputs in checks.items():
         if found and deadline.passed:
             break
         np.savez(given, **inputs)  # type: ignore[arg-type]  # of arrays by name
-        command = [sys.executable, "-c", RUN_IT, str(program), str(given), str(got)]
+        command = [sys.executable, "-c", RUN_IT, str(program), *arguments]
         try:
             ran = subprocess.run(
                 command, input=text, capture_output=True, text=True, timeout=PROGRAM_S, check=False, env=_quiet()

@@ -15,6 +15,7 @@ from pipeline.core.errors import OutputMismatchError, StoreError, UsageError
 from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
+from pipeline.deploy.several import is_scenario_run, load_several
 from pipeline.result.deployment import SPLIT, Deployment
 from pipeline.result.directory import MANIFEST
 from pipeline.result.records import RegisteredRecord, from_json
@@ -27,8 +28,7 @@ CHECKED_S = 20.0  # for comparing a model with its source, at most twice as long
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes
-    from runtime.executor.onnx_session import OnnxModel
-    from runtime.executor.placed import PlacedModel, SplitManifest
+    from runtime.executor.placed import SplitManifest
     from runtime.executor.splitting import HowToRun
 
 
@@ -59,16 +59,18 @@ def split(
     return _write_split(model, document, specs, out, how=how, shapes=shapes)
 
 
-def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> PlacedModel | OnnxModel:
+def load(folder: str | Path, *, runner: Any = None, requests: int | None = None) -> Any:
     """Return the model of a folder that `split` wrote, or of a finished run, compiled and ready to run in segments.
 
-    Where ONNX Runtime is the answer of a run, it is loaded there, takes no runner, and as many callers as there are.
+    That is a `PlacedModel`. Where ONNX Runtime is the answer of a run, it is loaded there, as an `OnnxModel`, takes no
+    runner, and as many callers as there are. Of a scenario's run it is a mapping, name -> model, `LoadedModels`.
 
     runner: serial, level, threads or pipeline; None for what the folder says. requests: inferences in flight.
 
     Raises:
         StoreError: the folder holds neither.
-        UsageError: the run leaves it to AUTO or HETERO where operations run.
+        UsageError: the run leaves it to AUTO or HETERO where operations run; or runner or requests are given for
+            several models, each of which has its own.
         PlacedError: the segments are damaged, or a device refuses one.
         MissingPackageError: ONNX Runtime is the answer, and not installed.
     """
@@ -79,6 +81,10 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
     from runtime.executor.splitting import HowToRun, how_to_run, placed_in_memory
 
     path = Path(folder)
+    if is_scenario_run(path):
+        if runner is not None or requests is not None:
+            raise UsageError(f"{path} holds several models.", "Load one of them to give it a runner or requests.")
+        return load_several(path, load)
     for place in (path, path / SPLIT):
         if _holds_split(place):
             return placed.load(place, runner=runner, requests=requests)

@@ -33,6 +33,7 @@ from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_place
 from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.compile_kernels import compile_kernels, telling_of_compiling
 from pipeline.placing.recipes import for_placer, lift_answer
+from pipeline.placing.worth import LEAST, WORTH_S, WorthFigures, WorthRecord, judge_worth
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.perfetto import check_writable, write_trace
 from pipeline.progress.watchers import Watcher, ignore_progress, with_progress_line
@@ -255,6 +256,41 @@ def bound(
         return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
     return {**_scenario_record(case, simulator), **run_interruptible(work)}
+
+
+def worth(
+    scenario: Scenario,
+    *,
+    least: float = LEAST,
+    seconds: float = WORTH_S,
+    progress: Callable[[str], None] = lambda _: None,
+) -> WorthRecord:
+    """Return by how much a placement can beat the best single device at most; docs/worth.md lists the keys.
+
+    least: the share that counts as worth it. seconds: for proving. progress: told a line for people.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
+    """
+    case = load(scenario)
+    simulator = case.simulator()
+
+    def work(_: Callable[[], None]) -> WorthFigures:
+        compile_kernels((), scenario.evaluator, case.graph.n, say=progress)
+        return judge_worth(case.problem, simulator, least=least, seconds=seconds)
+
+    asked = _scenario_record(case, simulator)
+    return {
+        "schema": "placewright.worth/1",
+        "graph": asked["graph"],
+        "topology": asked["topology"],
+        "evaluator": asked["evaluator"],
+        "operations": asked["operations"],
+        "edges": asked["edges"],
+        "devices": asked["devices"],
+        "costs": asked["costs"],
+        **run_interruptible(work),
+    }
 
 
 def _with_bound(case: LoadedScenario, simulator: Simulator, answer: Answer) -> Answer:

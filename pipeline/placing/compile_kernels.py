@@ -22,6 +22,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress
+from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.core.stages import Evaluator, LearningPlacer, Placer, Predictor, Simulator, Subject
 from pipeline.core.workload import Tags
 from pipeline.placing.recipes import for_placer
@@ -101,6 +102,14 @@ def compile_kernels_of_each(placers: Iterable[str], evaluator: str) -> None:
     for name in placers:
         if is_ours("place", name):
             _search_problems(name, evaluator)
+
+
+def compile_request_kernels() -> None:
+    """Simulate one request of one model."""
+    from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+
+    service = ServiceModel(("a",), (np.ones(1),), np.ones(1, np.int64), np.zeros((1, 1)))
+    simulate_requests(LoadScenario((ModelLoad("a", concurrency=1),)), service, seconds=0.5, seed=0, warm_up_s=0.0)
 
 
 @cache

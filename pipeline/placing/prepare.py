@@ -76,7 +76,7 @@ def _compile_in_processes(shares: tuple[str, ...], say: Say) -> None:
 
 def _compile_share(share: str) -> None:
     """Rehearse one share, and print how many functions have been compiled whenever one more is."""
-    from pipeline.placing.compile_kernels import SIMULATORS, compile_kernels_of_each
+    from pipeline.placing.compile_kernels import SIMULATORS, compile_kernels_of_each, compile_request_kernels
     from pipeline.placing.setup import learns_policy
     from pipeline.settings import registry
     from pipeline.shared.compiled import announce_compiling
@@ -92,6 +92,8 @@ def _compile_share(share: str) -> None:
     with announce_compiling(tell):
         for simulator, placers in SHARES.get(share, everything):
             compile_kernels_of_each(placers, simulator)
+        if share == REST:
+            compile_request_kernels()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.core.scenario import Isolation, Scenario
+from pipeline.core.scenario import Isolation, LoadScenario
 from pipeline.scenario.records import ConfigurationKind
 from runtime.machines.devices import KINDS, PRECISION, Plugin
 from runtime.measuring.contest.baselines import plain_variant
@@ -44,7 +44,7 @@ MODE_KEYS = (RESERVATION, PINNING)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateConfiguration:
     """A configuration that may be measured, and what it is."""
 
     configuration: LoadConfiguration
@@ -64,7 +64,7 @@ class ConfigurationSpace:
     what the baselines use. processors: that may be used all the time. weights: model -> its share of the work.
     """
 
-    scenario: Scenario
+    scenario: LoadScenario
     plugins: Mapping[str, Mapping[str, Plugin]]
     processors: int
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ConfigurationSpace:
         """Return the names of the models, in the order in which they are compiled unless another is tried."""
         return [load.name for load in self.scenario.models]
 
-    def baselines(self, alone: Mapping[str, Variant]) -> list[Candidate]:
+    def baselines(self, alone: Mapping[str, Variant]) -> list[CandidateConfiguration]:
         """Return what a search must be compared with. alone: model -> the best setting while nothing else runs."""
         hints: dict[ConfigurationKind, str] = {
             "defaults": "",
@@ -92,7 +92,7 @@ class ConfigurationSpace:
         made["equal threads"] = {name: self.setting(name, {THREADS: equal}) for name in self.names}
         made["tuned alone"] = dict(alone)
         return [
-            Candidate(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
+            CandidateConfiguration(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
             for kind, variants in made.items()
             if len(variants) == len(self.names)
         ]
@@ -106,25 +106,29 @@ class ConfigurationSpace:
         counts = thread_counts(most)
         return [self.setting(model, {THREADS: str(n)}) for n in dict.fromkeys((counts[-1], *counts[:2]))]
 
-    def first(self) -> list[Candidate]:
+    def first(self) -> list[CandidateConfiguration]:
         """Return the coarse grid, what is most likely to be good first."""
-        kept: dict[str, Candidate] = {}
+        kept: dict[str, CandidateConfiguration] = {}
         for variants in self._first_variants():
-            candidate = Candidate(configured("", variants, self.scenario.isolation))
+            candidate = CandidateConfiguration(configured("", variants, self.scenario.isolation))
             kept.setdefault(candidate.configuration.identity, candidate)
         return list(kept.values())
 
     def _first_variants(self) -> Iterator[dict[str, Variant]]:
         shares, most = self._shares(), str(self.processors)
-        for mode, share in itertools.product(("reserved", "unpinned"), shares[:2]):
-            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        yield from self._divided(shares[:2])
         streams = {THREADS: most, STREAMS: most}
         for mode in ("pinned", "unpinned"):
             yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in self.names}
         yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in self.names}
-        for mode, share in itertools.product(("reserved", "unpinned"), shares[2:]):
-            yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
+        yield from self._divided(shares[2:])
         yield from self._assigned()
+
+    def _divided(self, shares: Sequence[Mapping[str, int]]) -> Iterator[dict[str, Variant]]:
+        """Yield so many threads for each model, on reserved processors where there are as many, and wherever."""
+        for mode, share in itertools.product(("reserved", "unpinned"), shares):
+            if mode == "unpinned" or sum(share.values()) <= self.processors:
+                yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
 
     def _shares(self) -> list[dict[str, int]]:
         """Return threads for each model that fill the processors, or one each; nearest to the shares of work first."""
@@ -158,17 +162,19 @@ class ConfigurationSpace:
         properties = {PRECISION: precision, **given}
         return settings_variant(plugin, {k: v for k, v in properties.items() if k in of.settable}, requests)
 
-    def around(self, candidate: Candidate) -> list[Candidate]:
+    def around(self, candidate: CandidateConfiguration) -> list[CandidateConfiguration]:
         """Return the configurations one step from one of settings: one axis of one model, the mode, or the order."""
         variants = dict(candidate.configuration.models)
         if any(v.kind != "settings" for v in variants.values()):
             return []
         found = [{**variants, name: other} for name, v in variants.items() for other in self._steps(name, v)]
-        for mode in MODES.values():
-            found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
+        threads = sum(int(v.devices[0].properties.get(THREADS, "0")) for v in variants.values())
+        for name, mode in MODES.items():
+            if name != "reserved" or threads <= self.processors:
+                found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
         if len(variants) > 1 and any(RESERVATION in v.devices[0].properties for v in variants.values()):
             found.append(dict(reversed(variants.items())))
-        made = [Candidate(configured("", each, self.scenario.isolation)) for each in found]
+        made = [CandidateConfiguration(configured("", each, self.scenario.isolation)) for each in found]
         own = candidate.configuration.identity
         return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
 

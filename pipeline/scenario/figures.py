@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.records import ServedFigures
 from runtime.measuring.load.bench import SeatedModels, Window
 from runtime.measuring.load.drive import LoadTimes
@@ -21,6 +22,7 @@ LEAST_S = 0.4  # of a window that counts
 STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
+UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where too few were seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
 CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
 
@@ -94,11 +96,13 @@ class Yardstick:
     """Measures what the objective of a scenario makes of a configuration that is loaded.
 
     longest_s: of a window; where a percentile takes longer, it cannot be told. closed_s: of a window in closed loops.
+    deadline: after which no window begins, but the first.
     """
 
-    scenario: Scenario
+    scenario: LoadScenario
     longest_s: float = 10.0
     closed_s: float = 0.8
+    deadline: Deadline = NEVER
 
     def times(self, multiple: float = 1.0, least: float = 1.0) -> LoadTimes:
         """Return how long a window is, in which every percentile that matters can be told, unless that is too long.
@@ -141,7 +145,7 @@ class Yardstick:
             if math.isinf(deadline_s):
                 continue
             if f.latency_s is None:
-                worst = max(worst, 0.1 if f.holds is False or f.dropped else -0.1)
+                worst = max(worst, UNSERVED if f.dropped or f.holds is False else UNTOLD)
             else:
                 worst = max(worst, math.log(f.latency_s / deadline_s))
         return worst
@@ -165,12 +169,14 @@ class Yardstick:
             return self._measured(seats, window, figures, self.goodness(figures), 1)
         multiple, count, held = bar, 1, 0.0
         while (slack := self.slack(figures)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
+            if self.deadline.passed:
+                break
             held, multiple, count = multiple, multiple * STEP, count + 1
             window, figures = self.look(seats, seed, multiple=multiple)
         if held:  # the greatest lies between the last two, the higher the less too slow the last was
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
-            goodness = math.log(bar) - min(slack, 3.0) / 2
+            goodness = math.log(bar) - min(slack, UNSERVED) / 2
         return self._measured(seats, window, figures, goodness, count)
 
     def measure(self, seats: SeatedModels, seed: int, guess: float) -> Measured:
@@ -191,7 +197,9 @@ class Yardstick:
                 multiple = math.sqrt(low * high)
             else:
                 multiple, step = (low * step if low else high / step), step * STEP**0.5
-            if count == MOST_WINDOWS or high <= low * LEAST_STEP or not LEAST_MULTIPLE <= multiple <= MOST_MULTIPLE:
+            if count == MOST_WINDOWS or high <= low * LEAST_STEP or self.deadline.passed:
+                break
+            if not LEAST_MULTIPLE <= multiple <= MOST_MULTIPLE:
                 break
         measured = self._measured(seats, window, figures, math.log(low or high), count)
         return measured if low else replace(measured, limit=f"its deadlines do not hold at {high:.2g} times the load")
@@ -207,6 +215,5 @@ class Yardstick:
             broken = f"loads in {seats.load_s:.2f} s, {limits.load_s:g} s allowed"
         elif limits.processor_s and window.processor_s > limits.processor_s:
             broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
-        return Measured(
-            goodness, figures, seats.load_s, window.processor_s, window.peak_bytes, windows, precisions, broken
-        )
+        taken = seats.load_s, window.processor_s, window.peak_bytes, windows
+        return Measured(goodness, figures, *taken, precisions, broken, window.failed)

@@ -15,7 +15,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.directory import MANIFEST
 from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord, from_json
@@ -35,8 +35,8 @@ from pipeline.scenario.records import (
     ScenarioResult,
 )
 from pipeline.scenario.scenario_file import ScenarioFile
-from pipeline.scenario.search import Entrant, ScenarioSearch, SearchOutcome, StartJournal
-from pipeline.scenario.verdict import decide_scenario
+from pipeline.scenario.search import ContendingConfiguration, ScenarioOutcome, ScenarioSearch, StartJournal
+from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.stages.execution import Forecast, forecast_tasks
@@ -162,6 +162,8 @@ def run_scenario(plan: ScenarioPlan, folder: Path, store: Store, *, progress: Pr
     store.prepare()
     outcomes: dict[str, dict[str, Outcome]] = {}
     recorded: dict[str, dict[str, Any]] = {}
+    if _previous(folder, "").get(STAGE) != plan.measure.parts:
+        (folder / RESULT).unlink(missing_ok=True)  # of another scenario, or other settings
     with measuring_alone(progress) as waited_s:
         deadline = deadline.later(waited_s)
         for name, tasks in plan.models.items():
@@ -241,7 +243,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         scenario,
         space,
         bench,
-        Yardstick(scenario, longest_s),
+        Yardstick(scenario, longest_s, deadline=work.deadline),
         settings,
         work.deadline,
         journal,
@@ -275,7 +277,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
 
 
 def _configuration_records(
-    scenario: Scenario, found: SearchOutcome, settings: MeasureSettings
+    scenario: LoadScenario, found: ScenarioOutcome, settings: MeasureSettings
 ) -> list[ConfigurationRecord]:
     """Return the records of all configurations, the best first, those that did not run last."""
     ordered = sorted(found.entrants.values(), key=lambda e: (e.candidate.name != found.best, not e.starts, -e.standing))
@@ -283,7 +285,7 @@ def _configuration_records(
 
 
 def _configuration_record(
-    scenario: Scenario, entrant: Entrant, found: SearchOutcome, settings: MeasureSettings
+    scenario: LoadScenario, entrant: ContendingConfiguration, found: ScenarioOutcome, settings: MeasureSettings
 ) -> ConfigurationRecord:
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])
@@ -331,7 +333,7 @@ def _configuration_record(
     )
 
 
-def _contest_record(found: SearchOutcome, settings: MeasureSettings) -> ScenarioContest:
+def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> ScenarioContest:
     judgement, best = found.judgement, found.entrants[found.best]
     if judgement is None:
         raise RuntimeError("a contest without a judgement")
@@ -359,7 +361,7 @@ def _write_result(
     contest = from_json(ScenarioContest, document["contest"]) if document["contest"] else None
     check = from_json(CheckRecord, document["check"]) if document["check"] else None
     scenario = plan.file.scenario
-    verdict, gain, notes = decide_scenario(scenario.objective, answer, rows, contest, check)
+    verdict, gain = decide_scenario(scenario.objective, answer, rows, contest, check)
     loads = []
     for load in scenario.models:
         source, file = plan.file.sources[load.name], plan.files[load.name]
@@ -395,7 +397,7 @@ def _write_result(
         best=answer.name,
         verdict=verdict,
         speedup=gain,
-        notes=notes,
+        notes=scenario_notes(scenario.objective, rows, check),
         contest=contest,
         check=check,
         alone=[from_json(AloneRecord, row) for row in document["alone"]],

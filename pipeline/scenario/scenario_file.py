@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import UsageError, suggest_name
-from pipeline.core.scenario import Isolation, LatePolicy, ModelLoad, Phase, Scenario, ScenarioObjective
+from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoad, Phase, ScenarioObjective
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
 from pipeline.shared.validation import Faults, repeated_values, strict_table
@@ -37,7 +37,7 @@ class PhaseEntry(TypedDict, total=False):
 
 
 @strict_table()
-class ModelEntry(TypedDict, total=False):
+class ScenarioModel(TypedDict, total=False):
     """A [[models]]: the model, its requests, and what is wanted of them; see `pipeline.core.scenario.ModelLoad`."""
 
     name: Required[FolderName]
@@ -66,7 +66,7 @@ class ScenarioDocument(TypedDict, total=False):
     memory: str
     load_time: str
     processor: Positive
-    models: Required[Annotated[list[ModelEntry], Field(min_length=1)]]
+    models: Required[Annotated[list[ScenarioModel], Field(min_length=1)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ScenarioFile:
     """What a scenario file says. sources: of the models, by name. stated: the objective, "" where it follows."""
 
     path: Path
-    scenario: Scenario
+    scenario: LoadScenario
     sources: Mapping[str, ModelSource]
     stated: ScenarioObjective | Literal[""] = ""
 
@@ -125,7 +125,7 @@ def read_scenario(path: Path) -> ScenarioFile:
     faults.end()
     if objective == "throughput":
         loads = [replace(load, rate=0.0) for load in loads]  # closed loops
-    scenario = Scenario(
+    scenario = LoadScenario(
         tuple(loads),
         objective,
         document.get("isolation", "process"),
@@ -136,7 +136,7 @@ def read_scenario(path: Path) -> ScenarioFile:
     return ScenarioFile(path, scenario, sources, document.get("objective", ""))
 
 
-def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[ModelLoad, ModelSource]]:
+def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tuple[ModelLoad, ModelSource]]:
     """Return a model; one with phases as one for each, with a copy of the weights of its own."""
     name = entry["name"]
     given = entry["model"]
@@ -168,7 +168,7 @@ def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[M
     )
     if load.late == "drop" and math.isinf(load.deadline_s):
         faults.add(f'model {name} has late = "drop", but no deadline')
-    shapes = tuple(entry.get("shape", ()))
+    shapes = _read_shapes(entry.get("shape", ()))
     if "phases" not in entry:
         return [(load, ModelSource(model, shapes, data))]
     whole = sum(phase.get("share", 1.0) for phase in entry["phases"])
@@ -182,14 +182,26 @@ def _read_model(entry: ModelEntry, folder: Path, faults: Faults) -> list[tuple[M
                 weight=load.weight * phase.get("share", 1.0) / whole,
                 phases=(Phase(phase["name"], {}, phase.get("share", 1.0) / whole),),
             ),
-            ModelSource(model, tuple(phase["shape"]), ""),
+            ModelSource(model, _read_shapes(phase["shape"]), ""),
         )
         for phase in entry["phases"]
     ]
 
 
+def _read_shapes(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return sizes of inputs as --shape takes them; NAME[1,3,320,320], as OpenVINO's tools write it, will do as well.
+
+    >>> _read_shapes(["x[1,3,320,320]", "y=1x8"])
+    ('x=1x3x320x320', 'y=1x8')
+    """
+    return tuple(
+        re.sub(r"^(.*)\[([0-9?., ]+)\]$", lambda m: f"{m[1]}={m[2].replace(' ', '').replace(',', 'x')}", t)
+        for t in texts
+    )
+
+
 def _read_arrivals(
-    entry: ModelEntry, folder: Path, faults: Faults
+    entry: ScenarioModel, folder: Path, faults: Faults
 ) -> tuple[Literal["poisson", "periodic", "trace"], tuple[float, ...]]:
     """Return how requests arrive, and the times of a trace."""
     text, name = entry.get("arrivals", "poisson"), entry["name"]

@@ -27,12 +27,12 @@ import numpy as np
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Scenario
+from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.records import from_json
-from pipeline.scenario.configurations import BASELINES, HINTS, Candidate, ConfigurationSpace, configured
-from pipeline.scenario.figures import CHECK_TIMES, Measured, Yardstick
-from pipeline.scenario.records import AloneRecord, CheckRecord
+from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
+from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
+from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
 from runtime.measuring.contest.variant import Variant
@@ -40,10 +40,11 @@ from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioB
 from runtime.measuring.load.drive import LoadTimes
 
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
-ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.2, 0.45, 0.15  # of the time left at their beginning
+ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
 ROUNDS = 2  # of neighbours of the best
 NEAR = math.log(1.15)  # of the best baseline, within which another meets it in the final
 MOST_CONTENDERS = 3
+FRESH = 1.8  # times a first sight that a start in new processes takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
 Say = Callable[[str], None]
@@ -51,13 +52,13 @@ CheckOutputs = Callable[[str, Variant], MeasurementFailed | None]  # of a model,
 
 
 @dataclass(slots=True)
-class Entrant:
+class ContendingConfiguration:
     """A configuration, and its starts: sight, of the screening; starts, of the final, by their number.
 
     failed, failed_model: why it is out, and of which model; left: why it took no further part.
     """
 
-    candidate: Candidate
+    candidate: CandidateConfiguration
     sight: Measured | None = None
     starts: dict[int, Measured] = field(default_factory=dict)
     failed: MeasurementFailed | None = None
@@ -75,10 +76,10 @@ class Entrant:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOutcome:
+class ScenarioOutcome:
     """What a search has come to. entrants: by name; best: of the answer; checked: None without time for it."""
 
-    entrants: Mapping[str, Entrant]
+    entrants: Mapping[str, ContendingConfiguration]
     control: str
     best: str
     judgement: Judgement | None
@@ -115,7 +116,7 @@ class StartJournal:
 class ScenarioSearch:
     """The search for the best configuration of one scenario; see the module."""
 
-    scenario: Scenario
+    scenario: LoadScenario
     space: ConfigurationSpace
     bench: ScenarioBench
     yardstick: Yardstick
@@ -124,23 +125,26 @@ class ScenarioSearch:
     journal: StartJournal
     check_outputs: CheckOutputs
     say: Say
-    entrants: dict[str, Entrant] = field(default_factory=dict)
+    entrants: dict[str, ContendingConfiguration] = field(default_factory=dict)
     bar: float = 1.0
-    took_s: dict[str, float] = field(default_factory=dict)
+    sights_s: list[float] = field(default_factory=list)
 
-    def run(self) -> SearchOutcome:
+    def run(self) -> ScenarioOutcome:
         """Return what the search has come to by the deadline.
 
         Raises:
-            MeasurementError: no configuration runs.
+            MeasurementError: no configuration runs, or a deadline is too short for a single request.
         """
         alone = self._alone()
+        self._check_deadlines(alone)
         best_alone = self._best_alone(alone)
-        self._screen([*self.space.baselines(best_alone), *self.space.first()], self.deadline.share(SCREENING_SHARE))
+        self.bar = self._first_bar(alone)
+        share = self.deadline.share(SCREENING_SHARE)
+        self._screen([*self.space.baselines(best_alone), *self.space.first()], share)
         for _ in range(ROUNDS):
             leader = max(self._searched(), key=lambda e: e.standing, default=None)
             if leader is not None:
-                self._screen(self.space.around(leader.candidate), self.deadline.share(SCREENING_SHARE))
+                self._screen(self.space.around(leader.candidate), share)
         ran = [e for e in self.entrants.values() if e.failed is None and e.sight is not None]
         if not ran:
             why = "; ".join(
@@ -152,10 +156,10 @@ class ScenarioSearch:
                 f"No configuration runs. {why}.", "Tune each model on its own to see which one fails."
             )
         control = max([e for e in ran if e.candidate.kind in HINTS] or ran, key=lambda e: e.standing)
-        judgement, missing_s = self._final(control)
+        control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
-        return SearchOutcome(
+        return ScenarioOutcome(
             self.entrants,
             control.candidate.name,
             best.candidate.name,
@@ -165,7 +169,7 @@ class ScenarioSearch:
             missing_s,
         )
 
-    def _searched(self) -> list[Entrant]:
+    def _searched(self) -> list[ContendingConfiguration]:
         known = [e for e in self.entrants.values() if e.candidate.kind == "searched" and e.failed is None]
         return [e for e in known if e.sight is not None and not e.sight.limit]
 
@@ -214,34 +218,81 @@ class ScenarioSearch:
                 best[load.name] = tried[first.about]
         return best
 
+    def _check_deadlines(self, alone: Mapping[tuple[str, str], AloneRecord]) -> None:
+        """Check that single requests, and those of their chain before them, can keep the deadlines at all.
+
+        Raises:
+            MeasurementError: one cannot, under any setting that was tried.
+        """
+        if self.scenario.objective != "load":
+            return
+        for load in self.scenario.models:
+            chain, name = list[str](), load.name
+            while name:
+                chain.append(name)
+                name = self.scenario.model(name).after
+            least_s = sum(
+                min((float(np.median(r.seconds)) for (m, _), r in alone.items() if m == n), default=0.0) for n in chain
+            )
+            if least_s > load.deadline_s:
+                what = f"inferences of {' and '.join(reversed(chain))} take"
+                raise MeasurementError(
+                    f"The deadline of {load.name}, {1e3 * load.deadline_s:g} ms, cannot be kept: while nothing else "
+                    f"runs {what} {1e3 * least_s:.3g} ms at best.",
+                    "Raise the deadline, or take a smaller model or input.",
+                )
+
+    def _first_bar(self, alone: Mapping[tuple[str, str], AloneRecord]) -> float:
+        """Return a load multiple that the machine may hold: at which models, one after another, keep it half busy.
+
+        It is where the search begins; the greater it is, the shorter are the windows that tell a percentile.
+        """
+        rates = self.scenario.rates()
+        best = {
+            name: min((float(np.median(r.seconds)) for (m, _), r in alone.items() if m == name), default=0.0)
+            for name in rates
+        }
+        busy = sum(rate * best[name] for name, rate in rates.items())
+        return min(64.0, max(1 / 8, 0.5 / busy)) if busy else 1.0
+
     # --- all of them
 
-    def _screen(self, candidates: Sequence[Candidate], share: Deadline) -> None:
+    def _screen(self, candidates: Sequence[CandidateConfiguration], share: Deadline) -> None:
         for candidate in candidates:
-            entrant = self.entrants.setdefault(candidate.name, Entrant(candidate))
+            entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            if share.left_s < self.took_s.get("sight", 0.0) and candidate.kind not in HINTS:
+            if share.left_s < self._sight_s and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
-            begun = self.deadline.clock()
             self.say(f"trying {candidate.name}")
             entrant.sight = self._start(entrant, "sight", 0)
-            self.took_s["sight"] = self.deadline.clock() - begun
             if entrant.sight is not None and self.scenario.objective == "load":
-                self.bar = max(self.bar if self.bar != 1.0 else 0.0, math.exp(min(entrant.sight.goodness, 8.0)))
+                known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
+                self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
 
-    def _start(self, entrant: Entrant, part: str, number: int) -> Measured | None:
+    @property
+    def _sight_s(self) -> float:
+        """Return the seconds that a first sight takes, by the last few; 0 where there was none."""
+        return float(np.median(self.sights_s[-5:])) if self.sights_s else 0.0
+
+    def _start(self, entrant: ContendingConfiguration, part: str, number: int) -> Measured | None:
         """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
         configuration = entrant.candidate.configuration
         twin = " twin" * (entrant.candidate.kind == "twin")
         told = self.journal.ask(
-            f"{part} {number} {configuration.identity}{twin}", lambda: self._measured(configuration, part, number)
+            f"{part} {number} {configuration.identity}{twin}", lambda: self._timed(configuration, part, number)
         )
+        if part == "sight":
+            self.sights_s.append(told["took_s"])
         if "error" in told:
             entrant.failed, entrant.failed_model = MeasurementFailed(**told["error"]), told["model"]
             return None
         return from_json(Measured, {**told, "goodness": -math.inf if told["goodness"] is None else told["goodness"]})
+
+    def _timed(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
+        begun = self.deadline.clock()
+        return {**self._measured(configuration, part, number), "took_s": self.deadline.clock() - begun}
 
     def _measured(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
         try:
@@ -261,8 +312,8 @@ class ScenarioSearch:
 
     # --- the final
 
-    def _final(self, control: Entrant) -> tuple[Judgement | None, float]:
-        """Return what starts in new processes say beside the control, and the seconds that were missing for them."""
+    def _final(self, control: ContendingConfiguration) -> tuple[ContendingConfiguration, Judgement | None, float]:
+        """Return the best baseline, what starts in new processes say beside it, and the seconds that were missing."""
         least = self.settings.least_starts
         best = max(e.standing for e in self.entrants.values() if e.candidate.kind in BASELINES)
         baselines = [
@@ -277,39 +328,54 @@ class ScenarioSearch:
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
-        twin = self.entrants[TWIN] = Entrant(Candidate(same, "twin"))
-        present = [control, *contenders, *baselines, twin]
-        reserve_s = CHECK_SHARE * self.deadline.left_s
-        until = self.deadline.later(-reserve_s)
+        twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
+        until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
+        start_s = FRESH * self._sight_s
+        needed_s = least * start_s * len([control, *contenders[:1], twin])
+        if needed_s > until.left_s:
+            return control, None, needed_s - until.left_s
+        # Who is there in any case, then who leaves last where time is short.
+        present = [control, *contenders[:1], twin]
+        for entrant in [*contenders[1:2], *baselines, *contenders[2:]]:
+            if least * start_s * (len(present) + 1) <= until.left_s:
+                present.append(entrant)
+            else:
+                entrant.left = "no time for further starts"
         judgement: Judgement | None = None
         for number in range(1, self.settings.starts + 1):
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.candidate.name}, start {number}")
             for entrant in present if number % 2 else list(reversed(present)):
-                if entrant.failed is not None or entrant.left:
-                    continue
-                measured = self._start(entrant, "final", number)
-                if measured is not None:
-                    entrant.starts[number] = measured
+                if entrant.failed is None and not entrant.left:
+                    measured = self._start(entrant, "final", number)
+                    entrant.starts |= {} if measured is None else {number: measured}
             took_s = self.deadline.clock() - begun
             judgement = self._judge(control, baselines, contenders)
-            if number >= least and judgement.claimed and not judgement.open:
+            if number >= least and judgement.claimed and (not judgement.open or number >= Rules().look):
                 break
-            left = max(1, least - number)
-            while until.left_s < left * took_s and len([e for e in present if not e.left]) > 3:
-                worst = next((e for e in [*reversed(baselines), *reversed(contenders[1:])] if not e.left), None)
-                if worst is None:
-                    break
-                worst.left = "no time for further starts"
+            rounds = max(1, least - number)
+            while len(present) > 3 and until.left_s < rounds * took_s:
                 took_s *= (len(present) - 1) / len(present)
+                present.pop().left = "no time for further starts"
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
-        missing_s = max(0.0, (least - len(control.starts)) * self.took_s.get("sight", 1.0) * len(present))
-        return judgement, missing_s
+        missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
+        best_baseline = self._best_baseline([control, *baselines])
+        if best_baseline is not control:
+            others = [control, *(b for b in baselines if b is not best_baseline)]
+            judgement = self._judge(best_baseline, others, contenders, doubled=control)
+        return best_baseline, judgement, missing_s
 
-    def _right_ones(self, ranked: Sequence[Entrant], most: int) -> list[Entrant]:
+    def _best_baseline(self, baselines: Sequence[ContendingConfiguration]) -> ContendingConfiguration:
+        """Return the best by the starts of the final; the first, unless another is better by what counts."""
+        first = baselines[0]
+        there = [b for b in baselines if b.failed is None and b.starts and len(b.starts) == len(first.starts)]
+        best = max(there, key=lambda b: b.standing, default=first)
+        return best if best.standing > first.standing + math.log1p(self.settings.least) else first
+
+    def _right_ones(self, ranked: Sequence[ContendingConfiguration], most: int) -> list[ContendingConfiguration]:
         """Return the best whose models give the outputs that they should; the others are out."""
-        right: list[Entrant] = []
+        right: list[ContendingConfiguration] = []
         for entrant in ranked:
             if len(right) == most:
                 entrant.left = entrant.left or "no better than those compared"
@@ -324,29 +390,41 @@ class ScenarioSearch:
                 right.append(entrant)
         return right
 
-    def _judge(self, control: Entrant, baselines: Sequence[Entrant], contenders: Sequence[Entrant]) -> Judgement:
+    def _judge(
+        self,
+        control: ContendingConfiguration,
+        baselines: Sequence[ContendingConfiguration],
+        contenders: Sequence[ContendingConfiguration],
+        doubled: ContendingConfiguration | None = None,
+    ) -> Judgement:
+        """Return what the starts say. doubled: whose double the twin is, if it is not the control."""
         rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
         there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
 
-        def beside(other: Entrant) -> dict[str, list[float]]:
+        def beside(other: ContendingConfiguration) -> dict[str, list[float]]:
+            of = {e.candidate.name: (e, (doubled or control) if e.candidate.kind == "twin" else other) for e in there}
             return {
-                e.candidate.name: [
-                    m.goodness - other.starts[n].goodness
+                name: [
+                    m.goodness - over.starts[n].goodness
                     for n, m in e.starts.items()
-                    if n in other.starts and math.isfinite(m.goodness) and math.isfinite(other.starts[n].goodness)
+                    if n in over.starts and math.isfinite(m.goodness) and math.isfinite(over.starts[n].goodness)
                 ]
-                for e in there
+                for name, (e, over) in of.items()
                 if e is not other
             }
 
         over = {b.candidate.name: beside(b) for b in baselines if b in there and not b.left}
         return judge_starts(beside(control), rules, contenders=max(1, len(contenders)), over=over)
 
-    def _answer(self, control: Entrant, judgement: Judgement | None) -> Entrant:
+    def _answer(self, control: ContendingConfiguration, judgement: Judgement | None) -> ContendingConfiguration:
         """Return the best that is claimed and keeps the limits; else the best baseline that does."""
         for name in judgement.claimed if judgement is not None else ():
             entrant = self.entrants[name]
-            if entrant.candidate.kind == "searched" and not any(m.limit for m in entrant.starts.values()):
+            if (
+                entrant.failed is None
+                and entrant.candidate.kind == "searched"
+                and not any(m.limit for m in entrant.starts.values())
+            ):
                 return entrant
         limited = any(m.limit for m in [*control.starts.values(), *filter(None, [control.sight])])
         if not limited:
@@ -356,24 +434,25 @@ class ScenarioSearch:
 
     # --- the check
 
-    def _check(self, best: Entrant) -> CheckRecord | None:
+    def _check(self, best: ContendingConfiguration) -> CheckRecord | None:
         """Return what the answer does in new processes, with more requests; None without time, or where it fails."""
         load = self.scenario.objective == "load"
         multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
         self.say(f"checking {best.candidate.name}")
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
-                _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
                 if not load:
+                    _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
                     told = [f.holds for f in stated]
                     return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
-                holds, greatest = False, stated
+                holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
                     _, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
                     holds = self.yardstick.slack(greatest) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER
+                _, stated = self.yardstick.look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest

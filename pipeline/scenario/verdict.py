@@ -10,6 +10,7 @@ from pipeline.core.figures import bytes_text
 from pipeline.core.scenario import ScenarioObjective
 from pipeline.scenario.records import CheckRecord, ConfigurationRecord, ScenarioContest, ScenarioResult, ServedFigures
 
+STRIKING = 1.1  # times as good as the control, above which a first sight is worth a word
 NONE = RatioEstimate(1.0, 1.0, 1.0)
 WHAT: Mapping[ScenarioObjective, str] = {
     "throughput": "times the rates (geometric mean)",
@@ -24,13 +25,12 @@ def decide_scenario(
     rows: Sequence[ConfigurationRecord],
     contest: ScenarioContest | None,
     check: CheckRecord | None,
-) -> tuple[str, RatioEstimate, list[str]]:
-    """Return the verdict in a few sentences, the gain over the control, and notes.
+) -> tuple[str, RatioEstimate]:
+    """Return the verdict in a few sentences, and the gain over the control.
 
     The load multiple that is said to hold is the one that the check has confirmed, where there was one.
     """
-    known = {row.name: row for row in rows}
-    gain, parts, notes = NONE, list[str](), list[str]()
+    gain, parts = NONE, list[str]()
     if objective == "load":
         parts.append(_load_sentence(answer, check))
         default = next((r for r in rows if r.kind == "defaults" and r.value is not None and r is not answer), None)
@@ -48,6 +48,11 @@ def decide_scenario(
             parts.append(
                 f"No time to compare was left. Use {control}; add {math.ceil(contest.missing_s)} s or more to --budget."
             )
+            first = max(
+                (r for r in rows if r.kind == "searched" and r.sight), key=lambda r: r.sight or 0.0, default=None
+            )
+            if first is not None and (first.sight or 0.0) > STRIKING:
+                parts.append(f"At first sight {first.name} was {first.sight:.1f} {WHAT[objective]} of it.")
         else:
             parts.append(f"No significant gain of {100 * contest.least:g} % or more over {control}. Use it.")
     else:
@@ -55,6 +60,14 @@ def decide_scenario(
         others = [f"{ratio.ratio:.2f} times {name}" for name, ratio in contest.over.items() if name != contest.control]
         text = f"Use {answer.name}: {gain.ratio:.2f} {WHAT[objective]} of {contest.control} ({_between(gain)})"
         parts.append("; ".join([text, *others]) + ".")
+    return " ".join(parts), gain
+
+
+def scenario_notes(
+    objective: ScenarioObjective, rows: Sequence[ConfigurationRecord], check: CheckRecord | None
+) -> list[str]:
+    """Return what else there is to say: percentiles that cannot be told, deadlines missed, what failed."""
+    notes: list[str] = []
     if check is not None and check.holds is None and any(f.latency_s is None for f in check.stated):
         short = [f.name for f in check.stated if f.latency_s is None and not f.dropped]
         if short and objective != "throughput":
@@ -64,11 +77,14 @@ def decide_scenario(
     if check is not None and check.holds is False and objective == "latency":
         missed = [f"{f.name}: {100 * f.late:.1f} % late" for f in check.stated if f.holds is False]
         notes.append(f"In the check deadlines did not hold: {'; '.join(missed)}.")
-    failed = [r for r in known.values() if r.failed is not None]
+    untried = sum(r.value is None and r.failed is None for r in rows)
+    if untried:
+        notes.append(f"{untried} configurations were not tried within the budget.")
+    failed = [r for r in rows if r.failed and (r.kind != "searched" or r.failed.kind != "refused")]
     notes += [
         f"{r.name}: {r.failed_model or 'the models together'} failed ({r.failed.message})." for r in failed if r.failed
     ]
-    return " ".join(parts), gain, notes
+    return notes
 
 
 def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> str:
@@ -102,7 +118,7 @@ def scenario_table(result: ScenarioResult) -> tuple[list[str], list[list[str]]]:
     columns = ["configuration", value, "over control", "per model", "memory", "note"]
     rows = []
     for c in result.configurations:
-        if c.kind == "twin":
+        if c.kind == "twin" or (c.value is None and c.failed is None):
             continue
         factor = 1e3 if result.objective == "latency" else 1.0
         shown = "-" if c.value is None else f"{'' if c.log_ratios or c.between else 'about '}{c.value * factor:.3g}"

@@ -24,7 +24,8 @@ def arrival_times(load: ModelLoad, seconds: float, seed: int) -> Float64:
 
     Equal arguments, equal times. All times are proportional to 1 / rate: at twice the rate the same pattern goes twice
     as fast. "periodic" begins anywhere in its first period. "trace" begins with its first arrival, is stretched so that
-    its mean rate is `load.rate`, and repeated; at the rate of `trace_rate` it goes as fast as it was recorded. Empty for rate 0, closed loops and models that others cause.
+    its mean rate is `load.rate`, and repeated; at the rate of `trace_rate` it goes as fast as it was recorded. Empty
+    for rate 0, closed loops and models that others cause.
     """
     if load.rate <= 0 or load.closed or load.after:
         return np.empty(0)

@@ -27,6 +27,7 @@ MUST: Mapping[str, str] = {
     "too_short": "a list of at least {min_length}",
     "string_type": "text",
     "string_too_short": "text that is not empty",
+    "string_pattern_mismatch": "letters, digits, dashes and underlines",
     "float_type": "a number",
     "int_type": "a whole number",
     "bool_type": "true or false",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.deadline import Deadline
+from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.stages import Subject
@@ -16,6 +17,7 @@ from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
 from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_forms import FORMS, ModelForm, form_file
 from pipeline.shared.model_inputs import GIVEN
+from pipeline.store.store import Entry
 from pipeline.store.task import StepContext
 
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
@@ -55,12 +57,18 @@ def read_subject(work: StepContext, *, boundary_s: float = 0.0, slowed: bool = F
 
     boundary_s: what every link takes on top. slowed: whether costs are those of devices that work at the same time.
     """
-    costs, topology = payload.load_profile(work.read("profile", "profile.npz"))
-    topology = topology.later(boundary_s)
-    if slowed:
-        costs = costs.slower(payload.load_slowdown(work.read("profile", "profile.json"), topology))
+    costs, topology = read_profile(work.inputs["profile"], boundary_s=boundary_s, slowed=slowed)
     graph = read_graph(work)
     return Subject(read_model(work), graph, Grouping.identity(graph.n), topology, costs, work.task.seed)
+
+
+def read_profile(profile: Entry, *, boundary_s: float, slowed: bool) -> tuple[CostTable, Topology]:
+    """Return what operations cost on the devices of a profile, and their links; see `read_subject`."""
+    costs, topology = payload.load_profile(profile.path("profile.npz"))
+    topology = topology.later(boundary_s)
+    if slowed:
+        costs = costs.slower(payload.load_slowdown(profile.path("profile.json"), topology))
+    return costs, topology
 
 
 def read_tried_precisions(work: StepContext) -> list[Mapping[str, Any]]:

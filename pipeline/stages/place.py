@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
-from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Predictor, Subject
 from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.recipes import for_placer
@@ -26,9 +26,11 @@ from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.segment_variants import fewer_segments
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.placing.shortlist import FinalistRow, shortlist_candidates
+from pipeline.placing.worth import WorthRecord, judge_worth
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.watchers import CURVE, TENSORBOARD, Watcher, open_watcher
 from pipeline.settings import registry
+from pipeline.settings.config import Settings
 from pipeline.settings.declared import read_declaration
 from pipeline.shared import payload
 from pipeline.stages.choices import (
@@ -42,11 +44,11 @@ from pipeline.stages.choices import (
     search_settings,
     settings_first,
 )
-from pipeline.stages.inputs import LEAST_S, check_time_left, read_grouping, read_subject, stage_deadline
+from pipeline.stages.inputs import LEAST_S, check_time_left, read_grouping, read_profile, read_subject, stage_deadline
 from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.checkpoint import collect_policies
 from pipeline.store.store import write_json
-from pipeline.store.task import StepContext
+from pipeline.store.task import Outcome, StepContext
 
 if TYPE_CHECKING:
     from pipeline.placing.calibrated_rounds import Proposal, Round, Rounds
@@ -116,6 +118,35 @@ def plan_place(run: RunPlan) -> PlannedStage:
         called=brought_by_placers(settings),
         measured=real,
     )
+
+
+def judge_profile(
+    outcomes: Mapping[str, Outcome], settings: Settings, devices: Sequence[str], *, least: float, seconds: float
+) -> WorthRecord:
+    """Return what the bounds of a profile say of all placements, by the simulator that placers would ask first.
+
+    outcomes: of the stages read and profile.
+    """
+    chosen = search_settings(settings)
+    asked = next((name for name in evaluators_of(chosen) if not read_declaration("measure", name).real), "sequential")
+    segments = settings.measure.runtime != "hetero"
+    costs, topology = read_profile(outcomes["profile"].entry, boundary_s=BOUNDARY_S if segments else 0.0, slowed=True)
+    graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
+    measurer: Predictor = registry.build_implementation("measure", *measurer_of(chosen, asked))
+    subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
+    compile_kernels((), asked, graph.n, say=lambda _: None)
+    figures = judge_worth(problem_of(graph, topology, costs), measurer.bind(subject), least=least, seconds=seconds)
+    return {
+        "schema": "placewright.worth/1",
+        "graph": graph.source,
+        "topology": ",".join(devices),
+        "evaluator": asked,
+        "operations": graph.n,
+        "edges": graph.m,
+        "devices": list(topology.names),
+        "costs": dict(zip(costs.devices, costs.origin, strict=True)),
+        **figures,
+    }
 
 
 def place(work: StepContext) -> None:

@@ -279,11 +279,17 @@ def _partial_folder(task: Task, store: Store, inputs: Mapping[str, Entry]) -> Pa
 
 @contextlib.contextmanager
 def full_disk(store: Store) -> Iterator[None]:
-    """Turn the end of the disk's room, wherever a step meets it, into a StoreError."""
+    """Turn the end of the disk's room, wherever a step meets it, and of a file of the store into a StoreError."""
     try:
         yield
+    except FileNotFoundError as error:
+        if Path(str(error.filename or "")).is_relative_to(store.root):
+            raise StoreError(
+                f"{error.filename} of the store has gone.", "Run again, and let nobody delete the store meanwhile."
+            ) from error
+        raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
             raise
         raise StoreError(
             f"No space left to write: {error.strerror} ({error.filename or store.root}).",

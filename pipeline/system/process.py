@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -44,25 +44,33 @@ def python_command(module: str) -> list[str]:
 
 
 class Piped:
-    """One of our modules in a process of its own, spoken to in lines over pipes; its standard error is kept.
+    """A process of its own, spoken to in lines over pipes; its standard error is kept.
 
-    heard: called by another thread with every line that it writes, and with b"" at the end; `receive` gives them unless
-    that is told. environment: what the process gets on top of ours; it takes itself for a machine's, which nobody
-    watches.
+    run: one of our modules, or the whole command of something else. heard: called by another thread with every line
+    that it writes, and with b"" at the end; `receive` gives them unless that is told. environment: what the process
+    gets on top of ours; it takes itself for a machine's, which nobody watches.
     """
 
     def __init__(
-        self, module: str, environment: Mapping[str, str] | None = None, *, heard: Callable[[bytes], None] | None = None
+        self,
+        run: str | Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        heard: Callable[[bytes], None] | None = None,
     ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process; close() closes it
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.process = subprocess.Popen(
-            python_command(module),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={**os.environ, "CI": "true", **(environment or {})},
-        )
+        try:
+            self.process = subprocess.Popen(
+                python_command(run) if isinstance(run, str) else run,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, "CI": "true", **(environment or {})},
+            )
+        except OSError:  # no program
+            self._errors.close()
+            raise
         self._reader = threading.Thread(target=self._read, args=(heard or self._lines.put,), daemon=True)
         self._reader.start()
 

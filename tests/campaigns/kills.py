@@ -61,6 +61,7 @@ class Running:
         if not self.pid:
             self._run(out)
         self._open = True
+        self.status: int | None = None
 
     def _run(self, out: Path) -> None:
         """Run the command in the fork and end it; standard output goes into a file."""
@@ -83,14 +84,16 @@ class Running:
     def wait(self, seconds: float) -> int | None:
         """Return the exit status, or None if it still runs after so many seconds; what it says is read and dropped."""
         end = time.monotonic() + seconds
-        while True:
+        while self.status is None:
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
                 self.close()
-                return os.waitstatus_to_exitcode(status)
+                self.status = os.waitstatus_to_exitcode(status)
+                break
             if time.monotonic() >= end:
-                return None
+                break
             self._drop_words()
+        return self.status
 
     def _drop_words(self) -> None:
         import select
@@ -180,7 +183,7 @@ def tune_answer(folder: Path) -> Any:
 def search_arguments(graph: Path, folder: Path) -> list[str]:
     """Return a search of a placer that learns, by evaluations."""
     where = ["search", str(graph), "--topology", str(graph.with_suffix(".toml")), "--placer", "hsdag"]
-    return [*where, "--evaluations", "400", "--checkpoint", str(folder / "learned"), "--json"]
+    return [*where, "--evaluations", "150", "--checkpoint", str(folder / "learned"), "--json"]
 
 
 def search_answer(folder: Path) -> Any:
@@ -211,6 +214,11 @@ def run_whole(command: Command, folder: Path) -> float:
 @contextlib.contextmanager
 def begin(folder: Path) -> Iterator[Judge]:
     """Give what ends commands; each has run once, and the profile of that run is what all others take."""
+    # What commands import, once and before any fork.
+    import torch  # noqa: F401
+
+    import pipeline.api  # noqa: F401
+    import policy.place.learned.hsdag.hsdag  # noqa: F401
     from coarsen.reading.model.read import save_model
     from tests.e2e.conftest import DEVICES, QUICK
     from tests.models import chain, two_towers

@@ -10,6 +10,7 @@ gives its outputs.
 from __future__ import annotations
 
 import contextlib
+import copy
 import faulthandler
 import json
 import logging
@@ -208,17 +209,14 @@ def mutate_ir(rng: np.random.Generator, text: str) -> str:
             case 0:
                 holder.remove(holder[at])
             case 1:
-                holder.insert(int(rng.integers(len(holder) + 1)), holder[at])
+                holder.insert(int(rng.integers(len(holder) + 1)), copy.deepcopy(holder[at]))
             case 2:
                 every = list(root.iter())
-                holder.append(every[rng.integers(1, len(every))]) if rng.random() < 0.2 else None
+                holder.append(copy.deepcopy(every[rng.integers(1, len(every))])) if rng.random() < 0.2 else None
             case _:
                 named = [element for element in root.iter() if element.attrib or (element.text or "").strip()]
                 _change_element(rng, named[rng.integers(len(named))], named)
-    try:
-        return ElementTree.tostring(root, encoding="unicode")
-    except RecursionError:  # an element was put into itself
-        return text
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _change_element(rng: np.random.Generator, element: Any, named: Sequence[Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 from pydantic import TypeAdapter
 
@@ -18,12 +19,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.deploy.calibrate import JOURNAL, Journal, Sampling
 from pipeline.result.records import CalibrationRecord
+from runtime.calibration.machine_lines import read_machine_lines
 from runtime.machines import devices
 from runtime.measuring.contest.dataflow import Dataflow
 from runtime.measuring.contest.hetero import Hetero
 from runtime.simulators.dataflow.listsched import ListSched
 from runtime.simulators.sequential.sequential import Sequential
 from tests.e2e.conftest import DEVICES
+from tests.models import two_towers
 from tests.two_cpus import branchy, subject_of, write
 
 pytestmark = pytest.mark.usefixtures("read_here")
@@ -197,3 +200,19 @@ def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
 def test_nothing_to_measure_is_refused(sampling: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="at least 1 and 0 are needed"):
         Sampling(*sampling)
+
+
+def test_lines_of_a_machine_collect_with_what_was_held_out(model: Path, tmp_path: Path, ran: Ran, lazy: Lazy) -> None:
+    machines = tmp_path / "machines"
+    ran(*arguments(model, tmp_path), "--machines", str(machines))
+    (first,) = read_machine_lines(machines)  # the halves of the CPU are equal devices
+    assert first["device"] == "CPU{ENABLE_CPU_PINNING=NO,INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
+    assert first.get("held_out") is None
+    again = json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8"))
+    singles = [p["measured_s"] for p in again["placements"] if p["measured_s"] and 0 in p["devices"].values()]
+    assert first["latency_s"] in singles
+    other = tmp_path / "other.xml"
+    ov.save_model(two_towers(), other, compress_to_fp16=False)
+    ran(*arguments(other, tmp_path / "second"), "--machines", str(machines))
+    assert [line["model"] for line in read_machine_lines(machines)] == [model.name, "other.xml"]
+    assert isinstance(read_machine_lines(machines)[1]["held_out"], float)

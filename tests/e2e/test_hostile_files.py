@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 
 from pipeline.cli.main import run_command_line
 from pipeline.cli.printable import printable
-from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.errors import DeviceError, StoreError, UsageError
 from pipeline.deploy.emit import library_of
 from pipeline.fleet.jobs import read_jobs
 from pipeline.settings.config import Settings, read_toml
 from pipeline.store.store import Store
+from pipeline.store.task import full_disk
 from runtime.machines.devices import discover_plugins, parse_devices
 from tests.campaigns.commands import run_command
 from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
@@ -120,3 +122,24 @@ def test_a_placement_of_a_plug_in_that_nobody_knows_is_refused(tmp_path: Path) -
     with pytest.raises(DeviceError, match="No library is known"):
         library_of("-o")
     assert run_command("report", folder, "--out", tmp_path / "page.html").code == 4
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EIO, 2), (errno.EMFILE, 2), (errno.EACCES, 2), (errno.ENOENT, 1)])
+def test_a_disk_that_fails_is_no_bug_of_ours(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, "says the disk", "/some/file")
+
+    monkeypatch.setattr(Store, "list_keys", fail)
+    assert run_command_line(["cache", "ls", "--store", str(tmp_path)]) == code
+    err = capsys.readouterr().err
+    assert ("/some/file cannot be read or written: says the disk." in err) == (code == 2)
+
+
+def test_a_store_that_is_deleted_under_a_stage_is_said_to_be_gone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(StoreError, match="has gone"), full_disk(store):
+        (store.root / "partial" / "x").read_bytes()
+    with pytest.raises(FileNotFoundError), full_disk(store):
+        (tmp_path / "x").read_bytes()

@@ -114,7 +114,7 @@ def read_with_inputs(
             for shaped, chosen in concrete_models(declared, shapes, dimension_names(path))
         )
         found = first_that_runs(shapeable, shapes, tries or Tries())
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:  # the second where a name, or OpenVINO's words, are not UTF-8
         raise _refusal_error(path, str(error)) from error
     if isinstance(found, Suitable):
         _keep_names(declared, found.model)

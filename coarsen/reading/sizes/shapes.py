@@ -23,17 +23,20 @@ MOST_NAMED = 3  # inputs in a sentence
 NO_NAMES: Names = {}
 _SIZE = r"(?:\d+(?:\.\.\d+)?|\?)"
 _GIVEN = re.compile(rf"(?:(?P<name>.+)=)?(?P<sizes>{SCALAR}|{_SIZE}(?:x{_SIZE})*)")
+_BRACKETED = re.compile(
+    rf"(?P<name>[^=\[\]]+)\[(?P<sizes>{_SIZE}(?:,\s*{_SIZE})*)\]"
+)  # as OpenVINO's tools take shapes
 
 
 @dataclass(frozen=True, slots=True)
 class InputShapes:
     """What becomes of dynamic inputs.
 
-    given: texts such as "image=1x3x640x640", a question mark for what stays dynamic, "32..640" for what stays so within
-    bounds, "scalar" for no dimension; of a model of one input the name may be left out. ranges: texts of `SizeRange`s,
-    whose bounds are among `given`. keep_dynamic: leave all other inputs as they are. data: an npz file
-    with an array for each input, "" for none; data_sha256: of its content. dynamic_size: what dimensions that stay
-    dynamic will be measured with, and are tried with; 0 if they will not be.
+    given: texts such as "image=1x3x640x640", or "image[1,3,640,640]" as OpenVINO's tools have it, a question mark for
+    what stays dynamic, "32..640" for what stays so within bounds, "scalar" for no dimension; of a model of one input
+    the name may be left out. ranges: texts of `SizeRange`s, whose bounds are among `given`. keep_dynamic: leave all
+    other inputs as they are. data: an npz file with an array for each input, "" for none; data_sha256: of its content.
+    dynamic_size: what dimensions that stay dynamic will be measured with, and are tried with; 0 if they will not be.
     """
 
     given: tuple[str, ...] = CoarsenSettings().shapes
@@ -225,7 +228,7 @@ def _given_shapes(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]
     alias = {name: input_name(port) for port in model.inputs for name in (*port.get_names(), input_name(port))}
     given = {}
     for text in texts:
-        match = _GIVEN.fullmatch(text)
+        match = _GIVEN.fullmatch(text) or _BRACKETED.fullmatch(text)
         name = match["name"] if match else None
         if match is None or (name is None and len(declared) != 1) or (name is not None and name not in alias):
             raise UsageError(

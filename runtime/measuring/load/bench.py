@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Isolation, ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad, RequestLog
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.variant import Variant, describe_variant
 from runtime.measuring.load.drive import LoadTimes
@@ -83,7 +83,7 @@ class SeatedModels(Protocol):
     loaded: Mapping[str, LoadAnswer]
     load_s: float
 
-    def window(self, scenario: Scenario, times: LoadTimes, *, seed: int) -> Window:
+    def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
         """Put the models under load; closed loops without a concurrency have as many requests as may be in flight."""
 
 
@@ -151,7 +151,7 @@ class LoadBench:
 
     def _new_child(self) -> Child:
         timeout_s, memory_bytes = self.settings.timeout_s, self.settings.memory_bytes
-        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, module=SEVERAL_MODELS)
+        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, run=SEVERAL_MODELS)
 
     def _let_go(self) -> None:
         """Let the process that is kept let go its models; one that cannot is ended."""
@@ -197,7 +197,7 @@ class Seats:
     loaded: Mapping[str, LoadAnswer]
     load_s: float
 
-    def window(self, scenario: Scenario, times: LoadTimes, *, seed: int) -> Window:
+    def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
         """Return what became of the requests; a process that ends takes the models in it along, not the others.
 
         Raises:
@@ -236,12 +236,12 @@ class Seats:
         return replace(load, concurrency=self.loaded[load.name]["requests"]) if idle else load
 
     @staticmethod
-    def _of(scenario: Scenario, group: Sequence[str]) -> Scenario:
+    def _of(scenario: LoadScenario, group: Sequence[str]) -> LoadScenario:
         return replace(scenario, models=tuple(m for m in scenario.models if m.name in group))
 
     @staticmethod
     def _drive(
-        child: Child, scenario: Scenario, times: LoadTimes, seed: int, begin_s: float
+        child: Child, scenario: LoadScenario, times: LoadTimes, seed: int, begin_s: float
     ) -> tuple[dict[str, Any], dict[str, RequestLog]]:
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             path = Path(folder) / "requests.npz"
@@ -251,6 +251,6 @@ class Seats:
             return answer, load_logs(path, [load.name for load in scenario.models])
 
 
-def closed_loop(names: Sequence[str]) -> Scenario:
+def closed_loop(names: Sequence[str]) -> LoadScenario:
     """Return the scenario in which these models are kept busy with as many requests as may be in flight."""
-    return Scenario(tuple(ModelLoad(name) for name in names), "throughput")
+    return LoadScenario(tuple(ModelLoad(name) for name in names), "throughput")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.core.scenario import ModelLoad, RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times, generator_of
 
 Serve = Callable[[], object]  # runs one inference
@@ -91,7 +91,9 @@ class ModelQueue:
 class Drive:
     """One load on all models. Make it, and `run` it once."""
 
-    def __init__(self, servers: Mapping[str, Sequence[Serve]], scenario: Scenario, times: LoadTimes, seed: int) -> None:
+    def __init__(
+        self, servers: Mapping[str, Sequence[Serve]], scenario: LoadScenario, times: LoadTimes, seed: int
+    ) -> None:
         """Draw all that is random.
 
         servers: model -> what serves one request each. scenario: closed loops have a concurrency.

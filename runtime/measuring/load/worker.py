@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from pipeline.core.scenario import RequestLog, Scenario
+from pipeline.core.scenario import LoadScenario, RequestLog
 from runtime.measuring.load.drive import Drive, LoadTimes
 from runtime.measuring.process.answers import LoadAnswer
 from runtime.measuring.process.worker import Handlers, Session, fault_answer
@@ -52,7 +52,7 @@ class SeveralModels:
 
     def drive(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Put all models under load at once."""
-        scenario = TypeAdapter(Scenario).validate_python(command["scenario"])
+        scenario = TypeAdapter(LoadScenario).validate_python(command["scenario"])
         times = LoadTimes(**command["times"])
         servers = {n: [partial(_infer, s, i) for i in range(len(s.requests))] for n, s in self.sessions.items()}
         drive = Drive(servers, scenario, times, command["seed"])

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,13 +65,19 @@ class Child:
 
     timeout_s: how long one answer may take. memory_bytes: address space the child may use; 0 for no limit. rests:
     whether the process stands still but while it is asked: threads of ONNX Runtime spin for 30 ms after an inference,
-    which would slow down whose turn is next. module: what it runs.
+    which would slow down whose turn is next. run: what answers, one of our modules or a whole command.
     """
 
-    def __init__(self, *, timeout_s: float, memory_bytes: int = 0, module: str = ONE_MODEL) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        memory_bytes: int = 0,
+        run: str | Sequence[str] = ONE_MODEL,
+    ) -> None:
         self.timeout_s = timeout_s
         self._oom_kills = _oom_kills()
-        self.piped = Piped(module, {MEMORY_LIMIT: str(memory_bytes)})
+        self.piped = Piped(run, {MEMORY_LIMIT: str(memory_bytes)})
         self.rests = self._stopped = False
 
     @property

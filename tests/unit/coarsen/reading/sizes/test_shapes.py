@@ -336,3 +336,8 @@ def test_a_split_of_a_model_with_dynamic_inputs_runs_once_they_have_sizes(tmp_pa
     else:
         assert isinstance(found, Measurement)
         assert found.subgraphs == 2
+
+
+@pytest.mark.parametrize("text", ["image=1x3x64x96", "image[1,3,64,96]", "image[1, 3, 64, 96]"])
+def test_a_shape_is_written_with_an_x_or_as_in_openvinos_tools(text: str) -> None:
+    assert shapes_of(image(), [text]) == ["[1,3,64,96]"]

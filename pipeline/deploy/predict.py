@@ -1,0 +1,86 @@
+"""What a model would take on machines that are known by their calibrations: with an interval, and how to check it."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from coarsen.reading.model.constant_growth import ReadLimits
+from coarsen.reading.model.files import model_sha256
+from coarsen.reading.read_in_process import read_in_process
+from coarsen.reading.sizes.shapes import InputShapes
+from pipeline.core.errors import UsageError
+from pipeline.shared.payload import load_graph
+from runtime.calibration.machine_lines import by_device, read_machine_lines, rows_of
+from runtime.calibration.transfer import MachinePrediction, predict_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedMachine:
+    """What a model would take on one device of a machine.
+
+    measured_s: what it took, where it is among the models known; the prediction then rests on the others alone. check:
+    the command that measures it there.
+    """
+
+    fingerprint: str
+    machine: str
+    runtime: str
+    device: str
+    prediction: MachinePrediction
+    measured_s: float | None
+    check: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredictRecord:
+    """What `predict` prints; machines: the fastest first."""
+
+    schema: Literal["placewright.predict/1"]
+    model: str
+    operations: int
+    machines: Sequence[PredictedMachine]
+
+
+def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord:
+    """Return what a model would take on the machines of a file or a folder.
+
+    Raises:
+        UsageError: nothing is known of any machine, or shapes do not fit.
+        ModelError: the model cannot be read.
+    """
+    devices = by_device(read_machine_lines(machines))
+    sha256 = model_sha256(model)
+    with tempfile.TemporaryDirectory(prefix="placewright-predict-") as folder:
+        read_in_process(
+            model, Path(folder), source=sha256, limits=ReadLimits(), shapes=InputShapes(tuple(shapes)), save=False
+        )
+        rows = rows_of(load_graph(Path(folder) / "graph.npz"))
+    found = []
+    for lines in devices.values():
+        others = [line for line in lines if line["sha256"] != sha256]
+        if not others:
+            continue
+        here = next((line for line in lines if line["sha256"] == sha256), None)
+        last = lines[-1]
+        devices_text = shlex.quote(f"CPU={last['device']}" if "{" in last["device"] else last["device"])
+        found.append(
+            PredictedMachine(
+                fingerprint=last["fingerprint"],
+                machine=last["machine"],
+                runtime=last["runtime"],
+                device=last["device"],
+                prediction=predict_seconds(others, rows),
+                measured_s=None if here is None else here["latency_s"],
+                check=f"placewright calibrate {shlex.quote(str(model))} --devices {devices_text} --measurements 1 "
+                f"--holdout 0 --out {model.stem}-calibrated --machines {shlex.quote(str(machines))}",
+            )
+        )
+    if not found:
+        raise UsageError(f"{machines} knows no other model than this one.", "Calibrate further models with --machines.")
+    ranked = sorted(found, key=lambda each: each.prediction.seconds)
+    return PredictRecord("placewright.predict/1", str(model), len(rows), ranked)

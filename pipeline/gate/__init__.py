@@ -1,0 +1,1 @@
+"""The gate for change: two versions of a runtime, two exports or two settings, measured against each other."""

@@ -1,0 +1,323 @@
+"""What a configuration of several models would do that was never measured: from short probes, by simulation.
+
+A probe runs one model alone, or two together, in the settings that a configuration may give them. From probes a
+`ServiceModel` is fitted for any configuration, and the simulator of requests says what that serves. How much a model
+slows another is measured where the two were probed together; elsewhere it is taken to be how sensitive the one is times
+how hard the other presses, which the pairs that were probed tell of both.
+
+Whatever is said here is predicted, and called so; how far that is off, `held_out_error` says from configurations that
+were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from pipeline.core.arrays import Float64
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
+from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+
+Setting = tuple[str, str]  # a model, and the name of a setting of it
+Configuration = Mapping[str, str]  # model -> the name of its setting
+
+LEAST_SLOWDOWN = 1e-3  # below it is noise; so that logarithms exist
+RIDGE = 0.1  # pairs that a model's own mean counts for, against how its pairs depart from the mean of all
+RAREST = 20_000  # requests of the model that has the fewest, so that 200 of them are beyond the 99th percentile
+MOST = 400_000  # requests of all models in one simulation
+STEP = 1.01  # ratio of two load multiples that are not told apart
+LARGEST = 2.0**20  # load multiple that is as good as no limit
+
+
+class TogetherProbe(NamedTuple):
+    """Seconds of requests of one model, one after another, while `others` of the second are always in flight."""
+
+    seconds: Float64
+    others: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probes:
+    """What short runs found of models in settings.
+
+    alone_s: float64, seconds of requests one after another, nothing else running; of a model with phases as many of
+    each as its share says. together: of the first setting beside the second; the same twice for several requests of one
+    model. servers: requests that the setting has in flight.
+    """
+
+    alone_s: Mapping[Setting, Float64]
+    together: Mapping[tuple[Setting, Setting], TogetherProbe]
+    servers: Mapping[Setting, int]
+
+    def slowdown(self, first: Setting, second: Setting) -> float:
+        """Return the share by which one request of the second slowed the first where they were probed together."""
+        probe = self.together[first, second]
+        return max(0.0, float(probe.seconds.mean() / self.alone_s[first].mean()) - 1.0) / probe.others
+
+    def without_pairs_of(self, configuration: Configuration) -> Probes:
+        """Return the probes but for those of two models in the settings of a configuration."""
+        chosen = set(configuration.items())
+        kept = {
+            (first, second): probe
+            for (first, second), probe in self.together.items()
+            if first == second or not {first, second} <= chosen
+        }
+        return replace(self, together=kept)
+
+
+def fit_service(probes: Probes, configuration: Configuration) -> ServiceModel:
+    """Return how models serve requests beside one another in the settings of a configuration.
+
+    Raises:
+        KeyError: a setting was not probed alone.
+        ValueError: several requests can be in flight together, and no pair at all was probed.
+    """
+    settings = list(configuration.items())
+    known = {pair: probes.slowdown(*pair) for pair in probes.together}
+    n = len(settings)
+    alone = n == 1 and probes.servers[settings[0]] == 1
+    if not alone and not known:
+        raise ValueError(f"no two of {', '.join(configuration)} were probed together")
+    expected = _expected_slowdown(known) if known else None
+    slowdown = np.zeros((n, n))
+    for i, first in enumerate(settings):
+        for j, second in enumerate(settings):
+            if (first, second) in known:
+                slowdown[i, j] = known[first, second]
+            elif expected is not None and (i != j or probes.servers[first] > 1):
+                slowdown[i, j] = expected(first, second)
+    return ServiceModel(
+        tuple(configuration),
+        tuple(probes.alone_s[setting] for setting in settings),
+        np.array([probes.servers[setting] for setting in settings]),
+        slowdown,
+    )
+
+
+def _expected_slowdown(known: Mapping[tuple[Setting, Setting], float]) -> Callable[[Setting, Setting], float]:
+    """Return what says how much a setting slows another: sensitivity times pressure, least squares of logarithms.
+
+    Of a setting that was in no pair, what all pairs have on average stands for it.
+    """
+    firsts = {setting: i for i, setting in enumerate(dict.fromkeys(first for first, _ in known))}
+    seconds = {setting: i for i, setting in enumerate(dict.fromkeys(second for _, second in known), len(firsts))}
+    logs = np.log(np.maximum(LEAST_SLOWDOWN, list(known.values())))
+    rows = np.zeros((len(known), len(firsts) + len(seconds)))
+    for row, (first, second) in zip(rows, known, strict=True):
+        row[[firsts[first], seconds[second]]] = 1.0
+    size = rows.shape[1]
+    apart = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(size), rows.T @ (logs - logs.mean()))
+
+    def expected(first: Setting, second: Setting) -> float:
+        parts = [apart[at[setting]] for at, setting in ((firsts, first), (seconds, second)) if setting in at]
+        return math.exp(logs.mean() + sum(parts))
+
+    return expected
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioPrediction:
+    """What a configuration is predicted to do, by model: nothing of it is measured.
+
+    latency_s: at the model's percentile and the stated rates; inf where that many are dropped, nan without requests.
+    rate: requests that end, per second. multiple: of all rates, the greatest at which every deadline holds; inf where
+    nothing has a deadline, 0 where even single requests are too slow.
+    """
+
+    latency_s: Mapping[str, float]
+    rate: Mapping[str, float]
+    multiple: float
+
+
+def predict_scenario(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> ScenarioPrediction:
+    """Return what models that serve so are predicted to do in a scenario."""
+    logs, seconds = _simulate(scenario, service, seed)
+    return ScenarioPrediction(
+        _percentiles_s(scenario, logs),
+        {name: (int(log.measured.sum()) - log.dropped) / seconds for name, log in logs.items()},
+        predict_multiple(scenario, service, seed=seed),
+    )
+
+
+def predict_multiple(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> float:
+    """Return the greatest multiple of all rates at which every deadline is predicted to hold."""
+    if not any(load.rate > 0 for load in scenario.models):
+        return math.inf if deadlines_hold(scenario, _simulate(scenario, service, seed)[0]) else 0.0
+    return _greatest(lambda multiple: _holds(scenario.scaled(multiple), service, seed))
+
+
+def _percentiles_s(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> dict[str, float]:
+    return {load.name: logs[load.name].percentile_s(load.percentile) for load in scenario.models}
+
+
+def deadlines_hold(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> bool:
+    """Return whether no model's percentile exceeds its deadline; one without requests keeps it."""
+    return not any(logs[load.name].percentile_s(load.percentile) > load.deadline_s for load in scenario.models)
+
+
+def _holds(scenario: LoadScenario, service: ServiceModel, seed: int) -> bool:
+    return deadlines_hold(scenario, _simulate(scenario, service, seed)[0])
+
+
+def _greatest(holds: Callable[[float], bool]) -> float:
+    """Return the greatest number at which something holds that holds below it as well: 0 for nowhere, or inf."""
+    low, high = (1.0, 2.0) if holds(1.0) else (0.5, 1.0)
+    while high < LARGEST and low >= 1.0 and holds(high):
+        low, high = high, 2 * high
+    while low < 1.0 and not holds(low):
+        low, high = low / 2, low
+        if low < 1 / LARGEST:
+            return 0.0
+    if high >= LARGEST:
+        return math.inf
+    while high / low > STEP:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _simulate(scenario: LoadScenario, service: ServiceModel, seed: int) -> tuple[dict[str, RequestLog], float]:
+    """Return what is simulated, long enough for the rarest requests as far as those of all are not too many."""
+    root_rates = {
+        m.name: m.concurrency / max(1e-9, float(service.alone_s[service.names.index(m.name)].mean()))
+        if m.closed
+        else m.rate
+        for m in scenario.models
+        if not m.after
+    }
+    rates = [rate for rate in _all_rates(scenario, root_rates) if rate > 0]
+    seconds = min(RAREST / min(rates), MOST / sum(rates)) if rates else 1.0
+    logs = simulate_requests(scenario, service, seconds=seconds, seed=seed, warm_up_s=seconds / 10)
+    return logs, seconds
+
+
+def _all_rates(scenario: LoadScenario, root_rates: Mapping[str, float]) -> Sequence[float]:
+    """Return requests per second of every model from those that nothing causes."""
+
+    def rate_of(load: ModelLoad) -> float:
+        return load.calls * rate_of(scenario.model(load.after)) if load.after else root_rates[load.name]
+
+    return [rate_of(load) for load in scenario.models]
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What is predicted to make a scenario fit that does not.
+
+    kind: "rate", if the model had so much less to do: value is the share of its requests at which every deadline holds.
+    "core", if it had a core of its own, on which no other model slows it nor is slowed: value is the multiple of the
+    stated load that then fits. Memory that both use would still slow them, so that this is at best.
+    """
+
+    kind: Literal["rate", "core"]
+    model: str
+    value: float
+
+    def describe(self) -> str:
+        """Return it in one sentence."""
+        if self.kind == "rate":
+            return f"predicted to fit if {self.model} had {self.value:.0%} of its requests"
+        return f"predicted to hold {self.value:.2g} times the stated load if {self.model} had one more core for itself"
+
+
+def find_remedies(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> list[Remedy]:
+    """Return what would make a scenario fit: models that alone would have to do less, then cores, most effect first.
+
+    Empty where the stated load is predicted to hold.
+    """
+    if _holds(scenario, service, seed):
+        return []
+    rates, cores = [], []
+    stated = predict_multiple(scenario, service, seed=seed)
+    for i, load in enumerate(scenario.models):
+        if load.rate > 0 or load.after:
+            share = _greatest_share(scenario, i, service, seed)
+            rates += [Remedy("rate", load.name, share)] if share > 0 else []
+        at = service.names.index(load.name)
+        slowdown = service.slowdown.copy()
+        slowdown[at, np.arange(len(slowdown)) != at] = slowdown[np.arange(len(slowdown)) != at, at] = 0.0
+        multiple = predict_multiple(scenario, replace(service, slowdown=slowdown), seed=seed)
+        cores += [Remedy("core", load.name, multiple)] if multiple > STEP**2 * stated else []
+    return sorted(rates, key=lambda r: -r.value) + sorted(cores, key=lambda r: -r.value)
+
+
+def _with_less(scenario: LoadScenario, i: int, part: float) -> LoadScenario:
+    """Return the scenario with a part of the requests of its i-th model."""
+    models = list(scenario.models)
+    models[i] = replace(models[i], rate=models[i].rate * part, calls=models[i].calls * (part if models[i].after else 1))
+    return replace(scenario, models=tuple(models))
+
+
+def _greatest_share(scenario: LoadScenario, i: int, service: ServiceModel, seed: int) -> float:
+    """Return the greatest share of its i-th model's requests, in whole percents, at which a scenario holds; 0 for none.
+
+    It does not hold with all of them.
+    """
+    low, high = 0, 100
+    if not _holds(_with_less(scenario, i, 0.0), service, seed):
+        return 0.0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _holds(_with_less(scenario, i, middle / 100), service, seed) else (low, middle)
+    return low / 100
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutAccuracy:
+    """How far predicted latencies are off on configurations that were measured, over all models of each.
+
+    median: of |predicted / measured - 1|; nan without any. rank_correlation: of Spearman, between predicted and
+    measured latencies of one model, averaged over the models; nan where no model has two that differ. count: latencies
+    compared.
+    """
+
+    median: float
+    rank_correlation: float
+    count: int
+
+
+def held_out_error(
+    scenario: LoadScenario,
+    probes: Probes,
+    measured: Sequence[tuple[Configuration, Mapping[str, float]]],
+    *,
+    without_pairs: bool = False,
+    seed: int = 0,
+) -> HeldOutAccuracy:
+    """Return how far off predictions are for configurations, each with the latencies measured at the percentiles.
+
+    No measurement of a configuration is used to predict any. without_pairs: nor what its pairs of different models did
+    when they were probed together, so that it says how far off configurations are of which no pair was probed.
+    """
+    pairs: dict[str, list[tuple[float, float]]] = {load.name: [] for load in scenario.models}
+    for configuration, latency_s in measured:
+        kept = probes.without_pairs_of(configuration) if without_pairs else probes
+        predicted = _percentiles_s(scenario, _simulate(scenario, fit_service(kept, configuration), seed)[0])
+        for name, seconds in latency_s.items():
+            if not math.isnan(predicted[name]) and not math.isnan(seconds):
+                pairs[name].append((predicted[name], seconds))
+    compared = [pair for of_model in pairs.values() for pair in of_model]
+    apart = [abs(a / b - 1.0) for a, b in compared if math.isfinite(a) and math.isfinite(b)]
+    correlations = [c for c in map(_rank_correlation, pairs.values()) if not math.isnan(c)]
+    return HeldOutAccuracy(
+        float(np.median(apart)) if apart else math.nan,
+        float(np.mean(correlations)) if correlations else math.nan,
+        len(compared),
+    )
+
+
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return Spearman's rank correlation, equal values sharing their mean rank; nan where one side is all equal."""
+    ranks: list[Float64] = []
+    for values in zip(*pairs, strict=True):
+        _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+        rank = (np.cumsum(counts) - counts / 2)[place]
+        ranks.append(rank - rank.mean())
+    if not ranks or not all(rank.any() for rank in ranks):
+        return math.nan
+    a, b = ranks
+    return float(a @ b / math.sqrt(float(a @ a) * float(b @ b)))

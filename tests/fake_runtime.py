@@ -1,0 +1,78 @@
+"""The program of a fake interpreter: it answers the commands of a gate as `runtime.measuring.gate_child` would.
+
+What it does is said by JSON in its first argument: version, latency_s, scale of the outputs, precision, and which
+models, by name, it refuses, or dies of. `marks`: a file that gets a line for every model that is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+SCATTER = 0.0003
+
+
+def answer(told: dict[str, Any], command: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    match command["do"]:
+        case "begin":
+            if "fault" in told:
+                return {"python": "3.12.0", "runtime": "openvino", "version": "", "fault": told["fault"]}
+            return {"python": "3.12.0", "runtime": "openvino", "version": told["version"], "fault": ""}
+        case "load":
+            name = Path(command["model"]).name
+            state["model"] = name
+            state["times"] = random.Random(os.getpid()).gauss(1.0, SCATTER)
+            if "marks" in told:
+                with Path(told["marks"]).open("a", encoding="utf-8") as marks:
+                    marks.write(f"{name}\n")
+            if name in told.get("crashes", ()):
+                print("vector::_M_range_check", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), signal.SIGSEGV)
+            if name in told.get("refuses", ()):
+                return {"error": {"kind": "refused", "message": "Unsupported operation Frobnicate"}}
+            return {
+                "read_s": 0.01, "compile_s": 0.1, "first_s": 0.01, "read_bytes": 10**7, "compile_bytes": 2 * 10**7,
+                "requests": 1, "precision": told.get("precision", "f32"), "devices": ["CPU"],
+            }  # fmt: skip
+        case "run":
+            factor = float(command.get("factor", 1.0)) * state["times"]
+            taken = told.get("latency_s", 1e-3) * factor * random.gauss(1.0, SCATTER)
+            return {"samples_s": [taken] * 30, "period_s": taken}
+        case "outputs":
+            import numpy as np
+
+            array = told.get("scale", 1.0) * np.arange(1.0, 9.0, dtype=np.float32)
+            with Path(command["path"]).open("wb") as out:
+                np.savez(out, **{"given/output_0": array})
+            return {"names": ["probabilities"]}
+        case "kernels":
+            return {"kernels": [["conv1", told.get("kernel", "Convolution jit"), told.get("precision", "f32"), "CPU"]]}
+        case "graph":
+            return {"producers": {"x": [], "conv1": ["x"], "conv2": ["conv1"]}, "results": ["conv2"]}
+        case "results":
+            import numpy as np
+
+            name = command["operations"][0]
+            scale = told.get("scale", 1.0) if name != "x" else 1.0
+            with Path(command["path"]).open("wb") as out:
+                np.savez(out, **{name: scale * np.arange(1.0, 9.0)})
+            return {}
+    return {"peak_bytes": 3 * 10**7}
+
+
+def main() -> None:
+    told, state = json.loads(sys.argv[1]), {}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if told.get("says"):
+        print(told["says"], flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(told, json.loads(line), state)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""predict, and the lines of machines that it rests on, where the law of the machine is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+
+from pipeline.cli.main import run_command_line
+from pipeline.core.errors import UsageError
+from runtime.calibration.machine_lines import (
+    MachineLine,
+    Row,
+    append_machine_line,
+    by_device,
+    read_machine_lines,
+)
+from runtime.calibration.transfer import left_out_errors, predict_seconds
+from tests.models import two_towers
+
+KINDS = ("Convolution", "MatMul", "Relu", "Add", "Concat")
+
+
+def drawn_rows(rng: np.random.Generator, *, speed: float, count: int = 60) -> list[Row]:
+    """Return operations of a machine whose larger kernels are the more efficient ones."""
+    rows: list[Row] = []
+    for name in rng.choice(KINDS, count):
+        moved = float(np.exp(rng.uniform(9, 15)))
+        flops = moved * float(np.exp(rng.uniform(2, 5))) if name in ("Convolution", "MatMul") else moved / 4
+        busy = max(flops / (1e11 * flops / (flops + 1e7)), moved / 1e10)
+        rows.append((str(name), flops, moved, moved / 2, (2e-6 + busy) / speed))
+    return rows
+
+
+def drawn_line(seed: int, *, speed: float = 1.0, fingerprint: str = "a" * 16, noise: float = 0.05) -> MachineLine:
+    rng = np.random.default_rng(seed)
+    rows = drawn_rows(rng, speed=speed)
+    latency_s = sum(row[4] for row in rows) * float(np.exp(rng.normal(0, noise)))
+    return {
+        "schema": "placewright.machine/1",
+        "fingerprint": fingerprint,
+        "machine": f"machine {fingerprint[0]}",
+        "runtime": "openvino",
+        "device": "CPU",
+        "model": f"m{seed}.xml",
+        "sha256": f"{seed:x}",
+        "latency_s": latency_s,
+        "rows": [list(row) for row in rows],
+    }
+
+
+def test_models_that_are_left_out_are_predicted_within_a_fifth_and_by_the_interval() -> None:
+    lines = [drawn_line(seed) for seed in range(12)]
+    errors = np.abs(np.expm1(left_out_errors(lines)))
+    assert np.median(errors) < 0.2
+    inside = []
+    for seed in range(100, 120):
+        line = drawn_line(seed)
+        said = predict_seconds(lines, [tuple(row) for row in line["rows"]])
+        assert said.low is not None
+        assert said.high is not None
+        inside.append(said.low <= line["latency_s"] <= said.high)
+    assert sum(inside) >= 17  # 18 of 20 are expected
+
+
+def test_what_was_measured_at_its_size_is_told_from_what_was_not() -> None:
+    lines = [drawn_line(seed) for seed in range(4)]
+    rows = [tuple(row) for row in lines[0]["rows"]]
+    assert predict_seconds(lines, rows).measured == pytest.approx(1.0)
+    huge = predict_seconds(lines, [("MatMul", 1e15, 1e10, 1e10, 0.0), ("Erf", 1e4, 1e4, 1e4, 0.0)])
+    assert huge.extrapolated == pytest.approx(1.0)
+    assert huge.furthest["MatMul"] is not None
+    assert huge.furthest["MatMul"] > 1000
+    unknown = predict_seconds(lines, [("Erf", 1e4, 1e4, 1e4, 0.0)])
+    assert unknown.furthest == {"Erf": None}
+
+
+def test_seconds_of_operations_add_up_to_those_of_the_model() -> None:
+    line = drawn_line(0)
+    doubled: MachineLine = {**line, "latency_s": 2 * line["latency_s"]}
+    rows = [tuple(row) for row in line["rows"]]
+    assert predict_seconds([doubled], rows).seconds == pytest.approx(2 * predict_seconds([line], rows).seconds)
+
+
+def test_too_few_models_give_no_interval() -> None:
+    said = predict_seconds([drawn_line(0)], [tuple(row) for row in drawn_line(1)["rows"]])
+    assert (said.low, said.high, said.error, said.models) == (None, None, None, 1)
+
+
+def machines(tmp_path: Path) -> Path:
+    """Return a folder of a machine and one that is twice as fast."""
+    folder = tmp_path / "machines"
+    for speed, fingerprint in ((1.0, "a" * 16), (2.0, "b" * 16)):
+        for seed in range(5):
+            append_machine_line(folder, drawn_line(seed, speed=speed, fingerprint=fingerprint))
+    return folder
+
+
+def test_the_last_line_of_a_model_counts_and_folders_merge_by_lines(tmp_path: Path) -> None:
+    folder = machines(tmp_path)
+    append_machine_line(folder, {**drawn_line(0), "latency_s": 7.0})
+    found = by_device(read_machine_lines(folder))
+    assert {len(lines) for lines in found.values()} == {5}
+    assert [line["latency_s"] for line in found["a" * 16, "CPU"] if line["sha256"] == "0"] == [7.0]
+    assert (folder / ".gitattributes").read_text(encoding="utf-8") == "*.jsonl merge=union\n"
+
+
+def test_predict_ranks_machines_and_says_how_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ov.save_model(two_towers(), tmp_path / "model.xml", compress_to_fp16=False)
+    folder = machines(tmp_path)
+    command = ["predict", str(tmp_path / "model.xml"), "--machines", str(folder)]
+    assert run_command_line([*command, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    fast, slow = document["machines"]
+    assert (fast["machine"], slow["machine"]) == ("machine b", "machine a")
+    assert slow["prediction"]["seconds"] == pytest.approx(2 * fast["prediction"]["seconds"], rel=0.1)
+    assert run_command_line(command) == 0
+    told = capsys.readouterr().out
+    assert "machine b" in told
+    assert f"check: placewright calibrate {tmp_path / 'model.xml'} --devices CPU" in told
+    one = ["predict", str(tmp_path / "model.xml"), "--machine", str(folder / f"{'a' * 12}.jsonl"), "--json"]
+    assert run_command_line(one) == 0
+    assert len(json.loads(capsys.readouterr().out)["machines"]) == 1
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_folder_without_machines_is_said_so(tmp_path: Path, made: bool) -> None:
+    folder = tmp_path / "machines"
+    if made:
+        folder.mkdir()
+    with pytest.raises(UsageError, match=r"There is no|holds no calibration") as caught:
+        read_machine_lines(folder)
+    assert "placewright calibrate" in caught.value.remedy
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    path = append_machine_line(tmp_path, {"schema": "placewright.machine/1", "fingerprint": "a" * 16})
+    with pytest.raises(UsageError, match=path.name):
+        read_machine_lines(tmp_path)
+
+
+def test_one_of_machine_and_machines_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["predict", "model.xml"]) == 2
+    assert "either --machine or --machines" in capsys.readouterr().err

@@ -1,0 +1,322 @@
+"""gate, with interpreters that stand for other versions: what it finds, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pipeline.cli.main import run_command_line
+from pipeline.gate import gate
+from tests.gates import make_environment, make_model, short_starts
+
+TODAY = datetime.now(UTC).date()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let starts be short, and results lie in the test's folder."""
+    short_starts(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+
+def gated(tmp_path: Path, *more: str, budget: str = "30s") -> int:
+    """Return the exit code of a gate of model.xml from old/ to new/."""
+    model = make_model(tmp_path)
+    sides = ["--before", str(tmp_path / "old"), "--after", str(tmp_path / "new")]
+    arrays = ["--input", str(tmp_path / "model.npz")]
+    return run_command_line(["gate", str(model), *sides, *arrays, "--budget", budget, "--quiet", *more])
+
+
+def found(tmp_path: Path) -> dict[str, object]:
+    document: dict[str, object] = json.loads((tmp_path / "gate" / "gate.json").read_text(encoding="utf-8"))
+    return document
+
+
+def test_equal_sides_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    assert gated(tmp_path) == 0
+    document = found(tmp_path)
+    assert (document["verdict"], document["passed"]) == ("same", True)
+    assert "no difference beyond 2 %" in capsys.readouterr().out
+    assert document["notes"] == ["Both sides have openvino 2026.1.0."]
+
+
+def test_a_slower_version_ends_with_7_and_says_by_how_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", version="2026.4.1", latency_s=1.1e-3)
+    assert gated(tmp_path) == 7
+    captured = capsys.readouterr()
+    assert "error: With openvino 2026.4.1, model.xml: latency: worse, 1." in captured.err
+    assert len(captured.err.strip().splitlines()) == 2
+    (row,) = found(tmp_path)["models"]  # type: ignore[misc]
+    by_name = {f["figure"]: f for f in row["figures"]}
+    assert by_name["latency"]["ratio"]["ratio"] == pytest.approx(1.1, rel=0.01)  # starts scatter by 0.2 %
+    assert by_name["memory of running"]["found"] != "slower"
+    assert row["starts"] == 6
+    suite = ElementTree.parse(tmp_path / "gate" / "junit.xml").getroot()
+    failing = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    assert failing == {"latency", "throughput"}
+    assert "| model.xml | slower |" in (tmp_path / "gate" / "summary.md").read_text(encoding="utf-8")
+    assert "openvino 2026.4.1" in (tmp_path / "gate" / "gate.html").read_text(encoding="utf-8")
+
+
+def test_a_faster_version_passes(tmp_path: Path) -> None:
+    make_environment(tmp_path / "old", latency_s=1.1e-3)
+    make_environment(tmp_path / "new")
+    assert gated(tmp_path) == 0
+    assert found(tmp_path)["verdict"] == "faster"
+
+
+def test_too_small_a_budget_cannot_tell_and_says_how_much_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    assert gated(tmp_path, budget="20ms") == 0
+    assert found(tmp_path)["verdict"] == "undecided"
+    assert "0 of at least 3 starts; add" in capsys.readouterr().out
+
+
+def test_outputs_that_differ_end_with_6_and_name_output_and_operation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", scale=1.5, kernel="Convolution brgconv", precision="bf16")
+    assert gated(tmp_path) == 6
+    said = capsys.readouterr()
+    assert "outputs differ by 50 % from the reference" in said.err
+    assert "probabilities" in said.err
+    assert "the first operation that departs is conv1" in said.err
+    assert "kernel: Convolution jit -> Convolution brgconv, 1 operation, conv1" in said.out
+    assert "precision: f32 -> bf16" in said.out
+
+
+def test_a_runtime_that_crashes_on_one_model_breaks_that_model_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", crashes=["bad.xml"])
+    models = [str(make_model(tmp_path, name)) for name in ("good", "bad")]
+    sides = ["--before", "old", "--after", "new", "--input", "good.npz", "--budget", "20s", "--quiet"]
+    assert run_command_line(["gate", *models, *sides]) == 5
+    err = capsys.readouterr().err
+    assert "bad.xml: the side before runs it, the side after does not" in err
+    assert "killed by SIGSEGV" in err
+    assert [row["verdict"] for row in found(tmp_path)["models"]] == ["same", "broken"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("refusing", "code", "verdict"),
+    [(("new",), 5, "broken"), (("old",), 0, "repaired"), (("old", "new"), 3, "unreadable")],
+)
+def test_a_model_that_not_both_versions_read(
+    tmp_path: Path, refusing: tuple[str, ...], code: int, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name, refuses=["model.xml"] if name in refusing else [])
+    assert gated(tmp_path) == code
+    assert found(tmp_path)["verdict"] == verdict
+    assert "Unsupported operation Frobnicate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"fault": "missing"}, "has no openvino"),
+        ({"fault": "ImportError: libopenvino.so: cannot open"}, "cannot be imported: ImportError: libopenvino.so"),
+        ({"fault": "python"}, "is Python 3.12.0; measuring takes 3.9 or newer"),
+        ({"says": "bash: usage"}, "is no Python interpreter"),
+    ],
+)
+def test_an_environment_that_cannot_measure_is_one_line_of_cause_and_one_of_remedy(
+    tmp_path: Path, told: dict[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", **told)
+    assert gated(tmp_path) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert words in lines[0]
+    assert lines[1].startswith("  fix: ")
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("program", ["#!/bin/sh\nexit 3\n", "no program", ""])
+def test_a_file_that_is_no_interpreter_is_said_so(
+    tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    python = make_environment(tmp_path / "new") / "bin" / "python"
+    python.write_text(program, encoding="utf-8")
+    assert gated(tmp_path) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert str(python) in lines[0]
+    assert len(lines) == 2
+
+
+def write_gate_file(tmp_path: Path, until: object, *more: str) -> Path:
+    path = tmp_path / "gate.toml"
+    accept = ["[[accept]]", 'model = "model.xml"', 'what = "latency"', f"until = {until}", 'reason = "issue 36164"']
+    twice = [line.replace("latency", "throughput") for line in accept]
+    path.write_text("\n".join([*accept, *more, *twice, *more]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_an_exception_accepts_until_its_day_and_not_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", latency_s=1.1e-3)
+    assert gated(tmp_path, "--config", str(write_gate_file(tmp_path, TODAY))) == 0
+    assert "slower (accepted)" in capsys.readouterr().out
+    yesterday = TODAY - timedelta(days=1)
+    assert gated(tmp_path, "--config", str(write_gate_file(tmp_path, yesterday))) == 7
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert f"its exception (issue 36164) expired on {yesterday}" in lines[0]
+    assert len(lines) == 2
+
+
+def test_an_exception_accepts_as_much_as_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", latency_s=1.1e-3)
+    assert gated(tmp_path, "--config", str(write_gate_file(tmp_path, TODAY, 'up_to = "15%"'))) == 0
+    assert gated(tmp_path, "--config", str(write_gate_file(tmp_path, TODAY, 'up_to = "5%"'))) == 7
+    assert "5 % were accepted" in capsys.readouterr().err
+
+
+def test_a_limit_allows_what_it_says(tmp_path: Path) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", latency_s=1.1e-3)
+    (tmp_path / "gate.toml").write_text('limits = { latency = "20%", throughput = "20%" }\n', encoding="utf-8")
+    assert gated(tmp_path, "--config", "gate.toml") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('limits = { latncy = "5%" }', "there is no figure 'latncy'"),
+        (
+            '[[accept]]\nmodel = "other.xml"\nwhat = "latency"\nuntil = 2030-01-01\nreason = "x"',
+            "no model of this gate",
+        ),
+        ('[[accept]]\nmodel = "model.xml"\nwhat = "latency"\nreason = "x"', "needs until"),
+        ('befor = "old"', "did you mean 'before'?"),
+    ],
+)
+def test_faults_of_the_file_are_named(
+    tmp_path: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    (tmp_path / "gate.toml").write_text(text + "\n", encoding="utf-8")
+    assert gated(tmp_path, "--config", "gate.toml") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert words in lines[0]
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("side", "words"), [("gone/", "There is no gone"), (".", "neither an interpreter nor a finished run")]
+)
+def test_a_side_that_is_nothing_is_said_so(
+    tmp_path: Path, side: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(["gate", str(make_model(tmp_path)), "--after", side]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert gated(tmp_path, "--out", str(tmp_path / "file" / "gate")) == 2
+    assert "cannot be made" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_model_runs_on_neither_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new")
+    (tmp_path / "junk.onnx").write_text("junk", encoding="utf-8")
+    assert run_command_line(["gate", "junk.onnx", "--before", "old", "--after", "new", "--quiet"]) == 3
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert "no inputs can be drawn without --input" in lines[0]
+    assert len(lines) == 2
+
+
+def test_two_models_stand_against_each_other(tmp_path: Path) -> None:
+    make_environment(tmp_path / "env", refuses=["b.xml"])
+    for name in ("a", "b"):
+        make_model(tmp_path, name)
+    sides = ["--before", "env", "--before", "a.xml", "--after", "env", "--after", "b.xml"]
+    assert run_command_line(["gate", *sides, "--input", "a.npz", "--budget", "10s", "--quiet"]) == 5
+
+
+PROGRAM = """
+import sys
+from functools import partial
+from pipeline.gate import gate
+from pipeline.gate.starts import MeasuredStarts
+gate.MeasuredStarts = partial(MeasuredStarts, turns_s=0.0)
+gate.LOOK = 3
+from pipeline.cli.main import run_command_line
+sys.exit(run_command_line(sys.argv[1:]))
+"""
+
+
+def many_models(tmp_path: Path, count: int) -> tuple[list[str], Path]:
+    """Return the command of a gate of many models, and the file that tells what the side after loads."""
+    marks = tmp_path / "marks"
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", marks=str(marks))
+    models = [str(make_model(tmp_path, f"m{i}")) for i in range(count)]
+    sides = ["--before", "old", "--after", "new", "--input", "m0.npz", "--budget", "200s", "--quiet"]
+    return ["gate", *models, *sides], marks
+
+
+def started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stderr=subprocess.PIPE, start_new_session=True)
+
+
+def wait_for_starts(journal: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        if journal.exists() and journal.read_text(encoding="utf-8").count('"start"') >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError("it ended before it had so many starts")
+
+
+def test_a_gate_of_many_models_goes_on_after_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "LOOK", 3)
+    command, marks = many_models(tmp_path, 20)
+    journal = tmp_path / "gate" / "starts.jsonl"
+    process = started(command)
+    wait_for_starts(journal, 8, process)
+    process.kill()
+    process.communicate()
+    before = [json.loads(line) for line in journal.read_bytes().split(b"\n")[:-1]]
+    marks.unlink()
+    assert run_command_line(command) == 0
+    rows = found(tmp_path)["models"]
+    assert [row["starts"] for row in rows] == [3] * 20  # type: ignore[attr-defined]
+    assert not {"m0.xml", "m1.xml"} & set(marks.read_text(encoding="utf-8").split())
+    after = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    assert after[: len(before)] == before
+
+
+def test_an_interrupt_ends_it_with_130_and_leaves_no_process(tmp_path: Path) -> None:
+    command, _ = many_models(tmp_path, 5)
+    process = started(command)
+    wait_for_starts(tmp_path / "gate" / "starts.jsonl", 3, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"it resumes where it stopped" in err
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

@@ -1,0 +1,79 @@
+"""A bench whose models take known seconds, each one request after another: no process, and a clock of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
+from pipeline.shared.arrivals import arrival_times
+from runtime.measuring.load.bench import LoadConfiguration, LoadError, Window
+from runtime.measuring.load.drive import LoadTimes
+
+# Seconds of one inference of a model in a configuration.
+Seconds = Callable[[str, LoadConfiguration], float]
+
+
+def serve(load: ModelLoad, seconds: float, times: LoadTimes, seed: int) -> RequestLog:
+    due_s = arrival_times(load, times.due_s, seed) if load.rate else np.arange(0.0, times.due_s, seconds)
+    end_s, free_s = np.empty_like(due_s), 0.0
+    for i, due in enumerate(due_s):
+        end_s[i] = free_s = max(due, free_s) + seconds
+    return RequestLog(due_s, due_s, end_s, (due_s >= times.fill_s) & (due_s < times.fill_s + times.measured_s))
+
+
+class Time:
+    """A clock that goes on when something is measured."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class FakeSeats:
+    bench: FakeBench
+    configuration: LoadConfiguration
+    loaded: Mapping[str, Any]
+    load_s: float = 0.1
+
+    def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
+        bench = self.bench
+        bench.clock.now_s += times.due_s
+        bench.windows.append((self.configuration.name, times))
+        noise = float(np.exp(bench.noise * bench.rng.standard_normal()))
+        logs = {
+            m.name: serve(m, noise * bench.seconds(m.name, self.configuration), times, seed) for m in scenario.models
+        }
+        return Window(logs, times.measured_s, 1.0, bench.peak_bytes, bench.fails)
+
+
+@dataclass
+class FakeBench:
+    """refused: names of configurations whose models cannot be loaded. fails: models that fail under load."""
+
+    seconds: Seconds
+    noise: float = 0.01
+    refused: Callable[[LoadConfiguration], str] = lambda configuration: ""
+    fails: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+    peak_bytes: int = 100
+    clock: Time = field(default_factory=Time)
+    windows: list[tuple[str, LoadTimes]] = field(default_factory=list)
+    seated: list[tuple[str, bool]] = field(default_factory=list)
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    @contextlib.contextmanager
+    def seat(self, configuration: LoadConfiguration, *, fresh: bool = True) -> Iterator[FakeSeats]:
+        self.clock.now_s += 0.5
+        self.seated.append((configuration.name, fresh))
+        if model := self.refused(configuration):
+            raise LoadError(model, MeasurementFailed("refused", "no such layer"))
+        told = {name: {"requests": 1, "precisions": {"CPU": "f32"}} for name, _ in configuration.models}
+        yield FakeSeats(self, configuration, told)

@@ -1,0 +1,185 @@
+"""The search: it finds the best configuration, claims what starts support, and goes on after an interruption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from pipeline.core.deadline import Deadline
+from pipeline.core.errors import MeasurementError
+from pipeline.core.measurement import MeasurementFailed
+from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
+from pipeline.core.settings import MeasureSettings
+from pipeline.scenario.configurations import ConfigurationSpace
+from pipeline.scenario.figures import Yardstick
+from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
+from runtime.machines.devices import Plugin
+from runtime.measuring.contest.variant import Variant
+from runtime.measuring.load.bench import LoadConfiguration
+from tests.unit.pipeline.scenario.fake_bench import FakeBench
+
+KEYS = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION", "PERFORMANCE_HINT")
+CPU = Plugin("CPU", "a CPU", "1", 0, ("f32",), "f32", frozenset((*KEYS, "INFERENCE_PRECISION_HINT")))
+OPEN = (ModelLoad("a", rate=10, deadline_s=0.1), ModelLoad("b", rate=20, deadline_s=0.05))
+CLOSED = (ModelLoad("a"), ModelLoad("b"))
+
+
+def reserved_is_best(model: str, configuration: LoadConfiguration) -> float:
+    given = [variant.devices[0].properties for _, variant in configuration.models]
+    alone = all(p.get("ENABLE_CPU_RESERVATION") == "YES" and p["INFERENCE_NUM_THREADS"] == "1" for p in given)
+    return {"a": 0.004, "b": 0.002}[model] * (0.5 if alone else 1.0)
+
+
+def all_alike(model: str, configuration: LoadConfiguration) -> float:
+    return 0.003
+
+
+def search(
+    folder: Path,
+    bench: FakeBench,
+    models: Sequence[ModelLoad] = CLOSED,
+    objective: ScenarioObjective = "throughput",
+    *,
+    budget_s: float = 400.0,
+    check: Callable[[str, Variant], MeasurementFailed | None] = lambda model, variant: None,
+    memory_bytes: int = 0,
+) -> ScenarioOutcome:
+    folder.mkdir(exist_ok=True)
+    scenario = LoadScenario(tuple(models), objective, memory_bytes=memory_bytes)
+    deadline = Deadline.after(budget_s, bench.clock)
+    plugins = {load.name: {"CPU": CPU} for load in models}
+    made = ScenarioSearch(
+        scenario,
+        ConfigurationSpace(scenario, plugins, processors=2),
+        bench,
+        Yardstick(scenario, deadline=deadline),
+        MeasureSettings(),
+        deadline,
+        StartJournal.of(folder / "starts.jsonl", "here"),
+        check,
+        lambda text: None,
+    )
+    return made.run()
+
+
+@pytest.mark.parametrize(("models", "objective"), [(CLOSED, "throughput"), (OPEN, "latency"), (OPEN, "load")])
+def test_the_best_configuration_is_found_and_its_gain_claimed(
+    tmp_path: Path, models: Sequence[ModelLoad], objective: ScenarioObjective
+) -> None:
+    found = search(tmp_path, FakeBench(reserved_is_best), models, objective)
+    assert "reserved" in found.best
+    assert found.judgement is not None
+    ratio = found.judgement.ratios[found.best]
+    assert ratio.low < 2 < ratio.high or 1.7 < ratio.ratio < 2.5
+    assert found.control in ("plug-in defaults", "latency hint", "throughput hint")
+
+
+def test_no_gain_is_claimed_where_all_are_alike(tmp_path: Path) -> None:
+    found = search(tmp_path, FakeBench(all_alike))
+    assert found.judgement is not None
+    assert found.judgement.claimed == ()
+    assert found.best == found.control
+
+
+def test_the_multiple_that_is_said_to_hold_is_near_the_true_one(tmp_path: Path) -> None:
+    # One server each, 2 ms of work and periodic: the greatest load is 500 per second of a, or 50 times its rate.
+    models = [
+        ModelLoad("a", rate=10, arrivals="periodic", deadline_s=0.005),
+        ModelLoad("b", rate=1, deadline_s=math.inf),
+    ]
+    found = search(tmp_path, FakeBench(reserved_is_best, noise=0.001), models, "load", budget_s=2000)
+    assert found.checked is not None
+    assert found.checked.holds
+    assert 42 < found.checked.multiple < 52
+
+
+def test_final_starts_and_the_check_run_in_new_processes(tmp_path: Path) -> None:
+    bench = FakeBench(reserved_is_best)
+    found = search(tmp_path, bench)
+    fresh = [name for name, new in bench.seated if new]
+    assert fresh[-1] == found.best
+    assert fresh.count(found.best) >= 1 + MeasureSettings().least_starts
+    assert "twin of the baseline" in fresh
+
+
+def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole = FakeBench(reserved_is_best)
+    found = search(tmp_path / "whole", whole)
+
+    class KilledError(Exception):
+        pass
+
+    def until_start(count: int) -> FakeBench:
+        bench = FakeBench(reserved_is_best)
+
+        def refused(configuration: LoadConfiguration) -> str:
+            if len(bench.seated) > count:
+                raise KilledError
+            return ""
+
+        bench.refused = refused
+        return bench
+
+    with pytest.raises(KilledError):
+        search(tmp_path / "cut", until_start(15))
+    with (tmp_path / "cut" / "starts.jsonl").open("a") as journal:
+        journal.write('{"context": "here", "key": "torn')
+    again = FakeBench(reserved_is_best)
+    resumed = search(tmp_path / "cut", again)
+    assert "reserved" in resumed.best
+    assert "reserved" in found.best
+    assert len(again.seated) <= len(whole.seated) - 15
+
+
+def test_the_budget_is_a_deadline(tmp_path: Path) -> None:
+    for budget_s in (20.0, 60.0, 120.0):
+        bench = FakeBench(reserved_is_best)
+        search(tmp_path / str(budget_s), bench, OPEN, "load", budget_s=budget_s)
+        assert bench.clock() < 1.1 * budget_s + 10
+
+
+def test_a_configuration_that_fails_is_named_with_its_model_and_is_not_the_answer(tmp_path: Path) -> None:
+    def refused(configuration: LoadConfiguration) -> str:
+        return "b" if "reserved" in configuration.name else ""
+
+    found = search(tmp_path, FakeBench(reserved_is_best, refused=refused))
+    failed = [e for e in found.entrants.values() if e.failed is not None]
+    assert failed
+    assert {e.failed_model for e in failed} == {"b"}
+    assert found.best not in [e.candidate.name for e in failed]
+
+
+def test_wrong_outputs_leave(tmp_path: Path) -> None:
+    def wrong(model: str, variant: Variant) -> MeasurementFailed | None:
+        bad = "reserved" in variant.name and model == "a"
+        return MeasurementFailed("wrong_output", "off by 1") if bad else None
+
+    found = search(tmp_path, FakeBench(reserved_is_best), check=wrong)
+    assert "reserved" not in found.best
+    assert any(e.failed_model == "a" for e in found.entrants.values())
+
+
+def test_nothing_runs(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="b: no such layer"):
+        search(tmp_path, FakeBench(all_alike, refused=lambda configuration: "b"))
+
+
+def test_a_model_that_fails_under_load_is_named(tmp_path: Path) -> None:
+    bench = FakeBench(all_alike, fails={"b": MeasurementFailed("timeout", "it hangs")})
+    with pytest.raises(MeasurementError, match="b: it hangs"):
+        search(tmp_path, bench)
+
+
+def test_a_deadline_that_no_request_can_keep_is_named(tmp_path: Path) -> None:
+    models = [ModelLoad("a", rate=10, deadline_s=0.001), ModelLoad("b", rate=10, deadline_s=1.0)]
+    with pytest.raises(MeasurementError, match="The deadline of a, 1 ms, cannot be kept") as caught:
+        search(tmp_path, FakeBench(all_alike), models, "load")
+    assert "3 ms at best" in caught.value.cause
+
+
+def test_fifty_models_are_searched(tmp_path: Path) -> None:
+    found = search(tmp_path, FakeBench(all_alike), [ModelLoad(f"m{i}") for i in range(50)], budget_s=200)
+    assert len(found.entrants[found.best].candidate.configuration.models) == 50

@@ -1,0 +1,114 @@
+"""Several models in real processes: what fails there is named, and leaves the others' samples what they are."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad
+from pipeline.core.settings import MeasureSettings
+from runtime.measuring.contest.space import settings_variant
+from runtime.measuring.load.bench import LoadBench, LoadConfiguration, LoadError, closed_loop
+from runtime.measuring.load.drive import LoadTimes
+from tests.models import chain, two_towers, with_state
+from tests.two_cpus import write
+
+TIMES = LoadTimes(0.05, 0.2, 0.05, 1.0, hang_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    made = {"towers": two_towers(), "chain": chain(3), "state": with_state()}
+    return {name: write(model, tmp_path_factory.mktemp(name))[0] for name, model in made.items()}
+
+
+def bench_of(models: dict[str, Path], *loads: ModelLoad, memory_bytes: int = 0) -> LoadBench:
+    settings = MeasureSettings(timeout_s=60.0, memory_bytes=memory_bytes)
+    return LoadBench(models, {load.name: load for load in loads}, settings, 0)
+
+
+def configuration(*names: str, isolation: Isolation = "process", **properties: str) -> LoadConfiguration:
+    variant = settings_variant("CPU", {"INFERENCE_NUM_THREADS": "1", **properties}, 1)
+    return LoadConfiguration("one thread each", tuple((name, variant) for name in names), isolation)
+
+
+@pytest.mark.parametrize("isolation", ["process", "processes"])
+def test_models_are_served_at_once_and_chains_stay_together(models: dict[str, Path], isolation: Isolation) -> None:
+    loads = ModelLoad("towers", rate=50), ModelLoad("chain", after="towers", calls=2), ModelLoad("state", concurrency=1)
+    bench = bench_of(models, *loads)
+    with bench.seat(configuration("towers", "chain", "state", isolation=isolation)) as seats:
+        assert [sorted(group) for group in seats.children] == (
+            [["chain", "state", "towers"]] if isolation == "process" else [["chain", "towers"], ["state"]]
+        )
+        window = seats.window(LoadScenario(loads), TIMES, seed=1)
+    assert window.failed == {}
+    assert len(window.logs["chain"].due_s) == 2 * len(window.logs["towers"].due_s) > 0
+    assert not np.isnan(window.logs["towers"].end_s).any()
+    assert window.logs["state"].measured.sum() > 0
+    assert window.peak_bytes > 10**7
+    assert window.processor_s > 0
+
+
+def test_a_process_that_is_kept_lets_go_what_was_reserved(models: dict[str, Path]) -> None:
+    bench = bench_of(models, ModelLoad("towers"), ModelLoad("chain"))
+    pids = set()
+    for _ in range(3):
+        both = configuration("towers", "chain", ENABLE_CPU_RESERVATION="NO")
+        with bench.seat(both, fresh=False) as seats:
+            pids |= {child.pid for child in seats.children.values()}
+            assert seats.window(closed_loop(["towers", "chain"]), TIMES, seed=0).failed == {}
+    bench.close()
+    assert len(pids) == 1
+
+
+def test_a_model_that_cannot_be_loaded_is_named(models: dict[str, Path]) -> None:
+    bench = bench_of(models, ModelLoad("towers"), ModelLoad("chain"))
+    bad = LoadConfiguration(
+        "bad",
+        (
+            *configuration("towers").models,
+            ("chain", settings_variant("CPU", {"INFERENCE_PRECISION_HINT": "no such precision"}, 1)),
+        ),
+    )
+    with pytest.raises(LoadError) as caught, bench.seat(bad):
+        pass
+    assert caught.value.model == "chain"
+    assert caught.value.failed.kind == "refused"
+
+
+def test_a_process_that_dies_takes_its_own_model_alone(models: dict[str, Path]) -> None:
+    bench = bench_of(models, ModelLoad("towers"), ModelLoad("chain"))
+    with bench.seat(configuration("towers", "chain", isolation="processes")) as seats:
+        victim = seats.children[("chain",)]
+        timer = threading.Timer(0.2, os.kill, (victim.pid, signal.SIGKILL))
+        timer.start()
+        window = seats.window(closed_loop(["towers", "chain"]), LoadTimes(0.0, 1.0, 0.0, 1.0), seed=0)
+        timer.join()
+    assert list(window.failed) == ["chain"]
+    assert window.failed["chain"].kind == "crashed"
+    assert window.logs["towers"].measured.sum() > 10
+
+
+def test_a_common_process_that_dies_names_nobody_where_each_model_runs_alone(models: dict[str, Path]) -> None:
+    bench = bench_of(models, ModelLoad("towers"), ModelLoad("chain"))
+    with bench.seat(configuration("towers", "chain")) as seats:
+        (child,) = seats.children.values()
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(LoadError) as caught:
+            seats.window(closed_loop(["towers", "chain"]), TIMES, seed=0)
+    assert caught.value.model == ""
+    assert "The models together failed (crashed)" in caught.value.cause
+
+
+def test_a_model_that_needs_more_memory_than_there_is_is_named(models: dict[str, Path], tmp_path: Path) -> None:
+    large = {**models, "large": write(two_towers(1, width=4096), tmp_path)[0]}  # two weights of 64 MiB
+    bench = bench_of(large, ModelLoad("chain"), ModelLoad("large"), memory_bytes=330 << 20)
+    with pytest.raises(LoadError) as caught, bench.seat(configuration("chain", "large")):
+        pass
+    assert caught.value.failed.kind == "out_of_memory"
+    assert caught.value.model in ("chain", "large")  # whichever was the first for which there was too little
