@@ -208,6 +208,10 @@ def test_the_readme_is_short() -> None:
     assert first == ["make demo", "make test"]
 
 
+def test_the_architecture_page_is_short() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 def test_the_matrix_of_placers_is_that_of_the_code() -> None:
     written = (ROOT / "docs" / "placers.md").read_text(encoding="utf-8")
     assert written == matrix.placers_page(), "run python -m pipeline.testing.matrix > docs/placers.md"
