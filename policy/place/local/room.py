@@ -23,6 +23,7 @@ from policy.place.local.packings import LARGE, packings
 from policy.place.local.spilling import spill_blocks
 
 MOVES = MoveShares(clusters=0.2, longest=4, copies=0.3, swaps=0.5)
+OVER_S = 1e-3  # seconds of a search whose time is over before it begins
 CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
@@ -102,12 +103,13 @@ def repair_memory(search: Search, *, seed: int) -> None:
 def unlimited(search: Search, *, seconds: float) -> Search:
     """Return a search for the same problem on devices that hold everything, for so many seconds at most.
 
+    Where the time is over already, as on a busy machine, it ends at once.
     What it asks is asked by `search`, which pays for it and keeps what happens to fit. No placement has an order.
     """
     problem = search.problem
     devices = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
     relaxed = replace(problem, start=None, ordered=False).on(topology=replace(problem.topology, devices=devices))
-    budget = Budget(max(1, search.left), seconds if math.isfinite(seconds) else None)
+    budget = Budget(max(1, search.left), max(seconds, OVER_S) if math.isfinite(seconds) else None)
     return Search(relaxed, _WithoutMemory(search), budget, lambda _: None, author=search.author)
 
 

@@ -47,15 +47,14 @@ class Hsdag(Method):
     that docs/methods/hsdag.md lists.
     """
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
         "untrained": {"scores": "untrained"},
-        "frozen": {"learns": False},
         "never learns": {"scores": "untrained", "learns": False},
-        "cold": {"warm": 0.0},
     }
+    ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"learns": False}, "cold": {"warm": 0.0}}
 
     batch: int = param(32, "schedules drawn per update")
     scores: str = param("learned", "what it begins with: learned, or as a control: untrained or uniform")
@@ -141,7 +140,8 @@ class Hsdag(Method):
             return
         seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
         with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
-            Portfolio(solvable=0).run(search, seed=seed)  # the solver's seconds are no evaluations
+            # The solver's seconds are no evaluations; and a control's portfolio has no learned scores either.
+            Portfolio(solvable=0, learned=self.scores == "learned").run(search, seed=seed)
 
 
 def published(trainer: HsdagTrainer, params: Hsdag) -> Snapshot:
