@@ -50,12 +50,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def site_path(path: str) -> str | None:
-    """Return where a file of the repository lies on the site, None for what is no page.
+    """Return where a page or picture of the repository lies on the site, None for what is neither.
 
-    >>> site_path("README.md"), site_path("docs/tune.md"), site_path("pipeline/api.py")
-    ('index.md', 'tune.md', None)
+    >>> site_path("README.md"), site_path("docs/images/a.svg"), site_path("pipeline/api.py")
+    ('index.md', 'images/a.svg', None)
     """
     for name, outside in OUTSIDE.items():
         if path == outside:
             return name
-    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith(".md") else None
+    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith((".md", ".svg", ".png")) else None

@@ -160,6 +160,8 @@ def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
         fetched = re.findall(r'(?:<script[^>]* src|<img[^>]* src|<link rel="stylesheet"[^>]* href)="([^"]*)"', text)
         assert fetched
         assert not [target for target in fetched if "//" in target], page
+    drawn = (tmp_path / "site" / "tutorials" / "stages.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'<img[^>]* src="../images/stage-[a-z-]*.svg"', drawn)) == 6
 
 
 @on_make
