@@ -22,8 +22,9 @@ LEAST_S = 0.4  # of a window that counts
 STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
-UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where too few were seen
+UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
+SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight of a load that should grow
 CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
 
 
@@ -134,20 +135,17 @@ class Yardstick:
         known = [m for m in scenario.models if m.name not in window.failed]
         return window, [served_figures(m, window.logs[m.name], window, multiple) for m in known]
 
-    def slack(self, figures: Sequence[ServedFigures]) -> float:
-        """Return log(latency / deadline) of the model for which that is the largest; below 0 all deadlines hold.
+    def slack(self, window: Window) -> float:
+        """Return log(latency / deadline) of the model for which that is the largest; at most 0 all deadlines hold.
 
-        Where a percentile cannot be told, that of the requests that were seen stands for it.
+        Where so few requests do not tell the percentile, the slowest of them stands for it.
         """
-        worst = -math.inf
-        for f in figures:
-            deadline_s = self.scenario.model(f.name).deadline_s
-            if math.isinf(deadline_s):
-                continue
-            if f.latency_s is None:
-                worst = max(worst, UNSERVED if f.dropped or f.holds is False else UNTOLD)
-            else:
-                worst = max(worst, math.log(f.latency_s / deadline_s))
+        worst = -UNSERVED
+        for load in self.scenario.models:
+            if math.isfinite(load.deadline_s) and load.name in window.logs:
+                seconds = window.logs[load.name].percentile_s(load.percentile)
+                over = UNTOLD if math.isnan(seconds) else math.log(max(seconds, 1e-9) / load.deadline_s)
+                worst = max(worst, min(over, UNSERVED))
         return worst
 
     def goodness(self, figures: Sequence[ServedFigures]) -> float:
@@ -164,19 +162,20 @@ class Yardstick:
 
         bar: the multiple to begin with, the greatest that another holds.
         """
-        window, figures = self.look(seats, seed, multiple=bar)
+        least = SIGHT_TIMES if self.scenario.objective == "load" else 1.0
+        window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
             return self._measured(seats, window, figures, self.goodness(figures), 1)
         multiple, count, held = bar, 1, 0.0
-        while (slack := self.slack(figures)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
+        while (slack := self.slack(window)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
             if self.deadline.passed:
                 break
             held, multiple, count = multiple, multiple * STEP, count + 1
-            window, figures = self.look(seats, seed, multiple=multiple)
+            window, figures = self.look(seats, seed, multiple=multiple, least=least)
         if held:  # the greatest lies between the last two, the higher the less too slow the last was
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
-            goodness = math.log(bar) - min(slack, UNSERVED) / 2
+            goodness = math.log(bar) - slack / 2
         return self._measured(seats, window, figures, goodness, count)
 
     def measure(self, seats: SeatedModels, seed: int, guess: float) -> Measured:
@@ -189,7 +188,7 @@ class Yardstick:
         while True:
             window, figures = self.look(seats, seed + count, multiple=multiple)
             count += 1
-            if self.slack(figures) <= 0:
+            if self.slack(window) <= 0:
                 low = multiple
             else:
                 high = multiple

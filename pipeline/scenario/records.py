@@ -236,8 +236,8 @@ class ScenarioResult:
     best: str
     verdict: str
     speedup: RatioEstimate
+    contest: ScenarioContest
     notes: list[str] = field(default_factory=list)
-    contest: ScenarioContest | None = None
     check: CheckRecord | None = None
     alone: list[AloneRecord] = field(default_factory=list)
     pairs: list[PairRecord] = field(default_factory=list)

@@ -447,8 +447,8 @@ class ScenarioSearch:
                     return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
                 holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
-                    _, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
-                    holds = self.yardstick.slack(greatest) <= 0
+                    window, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                    holds = self.yardstick.slack(window) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER

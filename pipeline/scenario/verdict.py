@@ -23,7 +23,7 @@ def decide_scenario(
     objective: ScenarioObjective,
     answer: ConfigurationRecord,
     rows: Sequence[ConfigurationRecord],
-    contest: ScenarioContest | None,
+    contest: ScenarioContest,
     check: CheckRecord | None,
 ) -> tuple[str, RatioEstimate]:
     """Return the verdict in a few sentences, and the gain over the control.
@@ -36,11 +36,11 @@ def decide_scenario(
         default = next((r for r in rows if r.kind == "defaults" and r.value is not None and r is not answer), None)
         if default is not None and default.value is not None:
             parts[-1] = f"{parts[-1].removesuffix('.')}; plug-in defaults {default.value:.2g} times."
-    if contest is None or answer.name not in contest.claimed:
-        control = contest.control if contest else answer.name
+    if answer.name not in contest.claimed:
+        control = contest.control
         if answer.limit:
             parts.append(f"No configuration keeps the limits; {answer.name}: {answer.limit}.")
-        elif contest is None or (not answer.log_ratios and answer.name != control):
+        elif answer.name != control:
             parts.append(f"Use {answer.name}: the best of those that keep the limits, at first sight.")
         elif contest.disturbed:
             parts.append(f"No decision: other processes disturb this machine too much. Use {control}; measure again.")
