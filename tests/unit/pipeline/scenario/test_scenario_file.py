@@ -94,7 +94,7 @@ def test_phases_share_the_requests_of_their_model(tmp_path: Path) -> None:
         (
             'after = "detector"',
             'after = "detectr"',
-            "model reader is after an unknown 'detectr' (Did you mean 'detector'?)",
+            "reader is after an unknown 'detectr' (Did you mean 'detector'?)",
         ),
         ("rate = 15", 'after = "reader"', "detector after reader after detector is a cycle"),
         ('name = "reader"', 'name = "detector"', "several models are called 'detector'"),
