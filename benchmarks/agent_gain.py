@@ -23,7 +23,8 @@ BUDGETS = {"evaluations": Budget(EVALUATIONS), "seconds": Budget(seconds=3.0)}
 COLD: Mapping[str, Any] = {"warm": 0.0}
 DRAWS: Mapping[str, Any] = {"drawing": 1.0}  # nothing is annealed
 LEARNED, UNGROUPED, ALONE = "learned", "ungrouped", ", draws alone"
-CONTROLS = {name: {**COLD, **values} for name, values in Hsdag.controls.items() if name != "cold"} | {UNGROUPED: COLD}
+PARTS = {**Hsdag.controls, **Hsdag.ablations}
+CONTROLS = {name: {**COLD, **values} for name, values in PARTS.items() if name != "cold"} | {UNGROUPED: COLD}
 COLD_ONES = {LEARNED: COLD, **CONTROLS}
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: ("hsdag", values) for name, values in COLD_ONES.items()},

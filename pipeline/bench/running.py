@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.cells import BenchCell, CellRecord, LearnedPolicy, run_cell
 from pipeline.bench.methods import BenchMethod
-from pipeline.bench.suites import suite_of
+from pipeline.bench.suites import SuiteWithCells, suite_of
 from pipeline.core.errors import error_from_document
 from pipeline.fleet.dispatch import FleetDispatcher, Settled
 from pipeline.fleet.engine import ANY, Command, Engine, silent
@@ -137,7 +137,8 @@ def _never_end() -> None:
 
 def answer_suite(command: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the suite of a command answers."""
-    return suite_of(command["suite"]).answer(command)
+    suite = cast(SuiteWithCells, suite_of(command["suite"]))  # which has asked for it
+    return suite.answer(command)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,11 @@ SUITES = {
     "hsdag": "benchmarks.suites.hsdag.run",
     "league": "pipeline.bench.league.suite",
     "exact": "benchmarks.suites.exact",
+    "open": "benchmarks.suites.open_benchmark.solve",
+    "submit": "benchmarks.suites.open_benchmark.submit",
+    "board": "benchmarks.suites.open_benchmark.board",
 }
+WITHOUT_OUT = ("submit",)  # what writes no files
 HOME = Path(__file__).absolute().parent.parent.parent
 MOST_WORKERS = 8  # processes unless a number is given; each holds some hundred MB
 BUDGETS = ("seeds", "evaluations", "measurements", "seconds")  # options that replace fields of an effort
@@ -85,6 +89,10 @@ class Suite(Protocol):
     def texts(self, document: Mapping[str, Any], out: Path) -> Iterable[str | TextTable]:
         """Return what is shown to people."""
         ...
+
+
+class SuiteWithCells(Suite, Protocol):
+    """A benchmark whose cells workers can run."""
 
     def answer(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return what one of its cells comes to, as a worker's process is asked for it."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Options that not every suite reads, and what users write where that is not their name.
 SPECIAL = (
     *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "seconds", "measurements"),
-    *("workers", "assignments", "page", "retry_disturbed", "inputs"),
+    *("workers", "assignments", "page", "retry_disturbed", "inputs", "files"),
 )
 WRITTEN = {"assignments": "set"}
 PATH = click.Path(path_type=Path)
@@ -27,14 +27,15 @@ PATH = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("suite")
-@click.option(
-    "--out", type=PATH, required=True, help="Folder for results, one file per cell; an interrupted benchmark resumes."
-)
+@click.argument("files", nargs=-1, type=PATH)
+@click.option("--out", type=PATH, help="Folder for results, one file per cell; an interrupted benchmark resumes.")
 @click.option("--quick", is_flag=True, help="Reduced benchmark: minutes instead of hours.")
 @click.option("--models", help="hsdag: zoo models or paths, comma-separated.")
 @click.option("--evaluators", help="hsdag: comma-separated from sequential, shared, hetero; default all.")
 @click.option("--tables", is_flag=True, help="hsdag: also write the rows of tables 2 and 3 of the paper to tables.md.")
-@click.option("--instances", help="league: families or graphs of the protocol, or graph files.")
+@click.option(
+    "--instances", help="league: families or graphs of the protocol, or graph files. open: families, sets or instances."
+)
 @click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; --quick omits two.")
 @click.option("--methods", help="Methods or placers, comma-separated.")
 @click.option("--seeds", type=COUNT, help="Seeds per randomised method; default 5, with --quick 2.")
@@ -44,7 +45,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--seconds",
     type=POSITIVE,
-    help="Seconds per cell; league with equal time: 6, with --quick 1; exact: 60, with --quick 5.",
+    help="Seconds per cell; league with equal time: 6, with --quick 1; exact: 60, with --quick 5; open: 2.",
 )
 @click.option("--inputs", type=PATH, help="exact: folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: measured placements per cell; default 60, with --quick 6.")
@@ -59,7 +60,7 @@ PATH = click.Path(path_type=Path)
 @json_option
 @click.option("--quiet", is_flag=True, help="Hide progress.")
 @debug_option
-def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
+def bench(suite: str, out: Path | None, as_json: bool, **options: Any) -> None:
     """Compare placement methods at equal budget.
 
     Graphs, devices and latencies are those of the literature.
@@ -68,15 +69,24 @@ def bench(suite: str, out: Path, as_json: bool, **options: Any) -> None:
     league: every placer on many graphs, machines and budgets, all simulated; writes league.json, league.md and figures.
     Or exact: all exact methods, and what they are compared with, on all graphs of --inputs; likewise.
 
+    Of the open benchmark: open searches its instances and improves the values kept in --out; submit FILE ... checks,
+    scores and ranks submissions; board writes the page of all of them into --out.
+
     `placewright report DIR` makes one page of the intervals of such a folder.
     """
-    from pipeline.bench.suites import BenchRequest, TextTable, foreign_options, suite_of
+    from pipeline.bench.suites import WITHOUT_OUT, BenchRequest, TextTable, foreign_options, suite_of
     from pipeline.core.errors import UsageError
 
     ran = suite_of(suite)
-    foreign = [f"--{WRITTEN.get(o, o).replace('_', '-')}" for o in foreign_options(ran, options, SPECIAL)]
+    foreign = [
+        "FILE" if o == "files" else f"--{WRITTEN.get(o, o).replace('_', '-')}"
+        for o in foreign_options(ran, options, SPECIAL)
+    ]
     if foreign:
         raise UsageError(f"The benchmark {suite} has no {', '.join(foreign)}.", "Remove it; see --help.")
+    if out is None and suite not in WITHOUT_OUT:
+        raise UsageError(f"The benchmark {suite} writes files.", "Give --out DIR.")
+    out = out or Path()
     document = ran.run(BenchRequest(out, options, lambda: open_store(options["store"]), lambda: _open_workers(options)))
     if as_json:
         console.print_json(document)

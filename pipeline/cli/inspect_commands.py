@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from pipeline.cli import console
 from pipeline.cli.options import SEED, debug_option, json_option, open_store, store_option
@@ -18,6 +19,38 @@ from pipeline.core.figures import bytes_text
 
 if TYPE_CHECKING:
     from pipeline.system.processors import UsableProcessors
+
+
+class PluginRecord(TypedDict):
+    """A device as OpenVINO discovers it."""
+
+    name: str
+    full_name: str
+    driver: str
+    memory_bytes: int
+    precisions: list[str]
+    default_precision: str
+
+
+class DevicesDocument(TypedDict):
+    """The answer of devices: what there is, and what `tune` uses where nothing is named."""
+
+    devices: list[PluginRecord]
+    processors: dict[str, Any]
+    default: list[dict[str, Any]]
+
+
+class DoctorDocument(TypedDict):
+    """The answer of doctor."""
+
+    python: str
+    versions: dict[str, str]
+    hardware: dict[str, Any]
+    fingerprint: str
+    processors: str
+    store: str
+    load: float
+    telemetry: str
 
 
 @click.command()
@@ -31,7 +64,7 @@ def devices(as_json: bool, debug: bool) -> None:
     plugins, cores = machine.discover_plugins(), cpu_topology()
     chosen = machine.default_devices(plugins, cores)
     if as_json:
-        listed = [
+        listed: list[PluginRecord] = [
             {
                 "name": p.name,
                 "full_name": p.full_name,
@@ -42,8 +75,8 @@ def devices(as_json: bool, debug: bool) -> None:
             }
             for p in plugins.values()
         ]
-        default = [d.to_json() for d in chosen]
-        console.print_json({"devices": listed, "processors": cores.to_json(), "default": default})
+        default = [dict(d.to_json()) for d in chosen]
+        console.print_json(DevicesDocument(devices=listed, processors=cores.to_json(), default=default))
         return
     rows = [
         [p.name, p.full_name, p.driver, bytes_text(p.memory_bytes), ", ".join(p.precisions)] for p in plugins.values()
@@ -227,7 +260,7 @@ def doctor(store: Path | None, as_json: bool, debug: bool) -> None:
     said = opt_out.read_text(encoding="utf-8").strip() if opt_out.is_file() else ""
     facts = machine.hardware_facts()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    report = {
+    report: DoctorDocument = {
         "python": sys.version.split()[0],
         "versions": read_versions(),
         "hardware": facts,

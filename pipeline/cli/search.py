@@ -23,7 +23,7 @@ from pipeline.cli.options import (
     shape_option,
     store_option,
 )
-from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 
 if TYPE_CHECKING:
     from pipeline.core.problem import Progress
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 # Options that name files or folders to write.
-WRITTEN = ("trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
+WRITTEN = ("out", "trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
 OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
@@ -51,6 +51,9 @@ PASSES = {"max-fw-bw": {"measure.pipelined.passes": "apart"}}
 
 trace_option = click.option(
     "--trace", type=PATH, help="Write the timeline of the placement for Perfetto: .json or .json.gz."
+)
+out_option = click.option(
+    "--out", type=PATH, help="Write the answer as JSON, as --json prints it, for `simulate` or your own use."
 )
 report_option = click.option("--report", type=PATH, help="Write an HTML page with the answer and the placed graph.")
 
@@ -116,6 +119,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--policy", type=PATH, help="Initial policy: from the --checkpoint folder of an earlier search.")
 @on_option
 @store_option
+@out_option
 @trace_option
 @report_option
 def search(**options: Any) -> None:
@@ -129,6 +133,7 @@ def search(**options: Any) -> None:
     from pipeline.settings.config import parse_budget, parse_share
 
     _check_page(options["report"])
+    _check_page(options["out"])
     budget_s = None if options["budget"] is None else parse_budget(options["budget"])
     effort = offline.Effort(
         "portfolio" if options["placer"] == "auto" else options["placer"],
@@ -281,6 +286,10 @@ def _print_answer(
     placed: SearchDocument | SimulateRecord | None = None,
 ) -> None:
     """Write an answer as JSON, or for people; placed: the same, if it has a placement."""
+    if options.get("out") is not None:
+        from pipeline.store.store import write_json
+
+        write_json(options["out"], document)
     if options["as_json"]:
         console.print_json(document)
         return
@@ -313,10 +322,19 @@ def _of_search(document: SearchDocument) -> list[str]:
         standing = f"lower bound {_ms_text(bound_s)} ({bound_text(document['bound_by'])}); gap at most {gap}"
     return [
         f"{_ms_text(value_s)}, found by {document['found_by']}; {standing}",
+        *_compare_with_single(document),
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
         *_of_stages(document["replicated"]),
         *_format_orders(document, document["planned_s"]),
     ]
+
+
+def _compare_with_single(figures: SearchDocument | SimulateRecord) -> list[str]:
+    """Return how a placement compares with the best single device; nothing where none can run all operations."""
+    if figures["single_s"] is None or not figures["value_s"]:
+        return []
+    times = f"{times_as_fast(figures['value_s'], figures['single_s']):.4g} times as fast as the best single device"
+    return [f"{times}, {figures['single_device']} ({_ms_text(figures['single_s'])})"]
 
 
 def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
@@ -332,7 +350,7 @@ def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:
 def _of_simulation(document: SimulateRecord) -> list[str]:
     over = document["over_bytes"]
     fits = "" if over == 0 else f"; infeasible: {bytes_text(over)} over the memory limits"
-    lines = [f"{_ms_text(document['value_s'])}{fits}", *_format_orders(document, None)]
+    lines = [f"{_ms_text(document['value_s'])}{fits}", *_compare_with_single(document), *_format_orders(document, None)]
     if document["official"] is not None:
         lines.append("; ".join(document["official"]["faults"]) or "the official result is confirmed")
     return lines

@@ -23,6 +23,7 @@ from pipeline.cli.options import (
     tensorboard_option,
 )
 from pipeline.core.errors import UsageError
+from pipeline.report.text import number_text
 
 if TYPE_CHECKING:
     from pipeline.result.result import Result
@@ -325,7 +326,7 @@ def show_result(result: Result) -> None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
             rows.append([mark + c.name, "-", "", "", "", "", "", failure[:MOST_WORDS]])
             continue
-        rate = "" if c.rate is None or is_first_sight(c, record.contest) else f"{c.rate:.1f}"
+        rate = "" if c.rate is None or is_first_sight(c, record.contest) else number_text(c.rate)
         right = [c.precision, accuracy_cell(c)]
         cells = [
             *format_milliseconds(c, record.contest),

@@ -99,9 +99,10 @@ def _judge(options: Mapping[str, Any], progress: Progress) -> WorthRecord:
 
 def _is_model(graph: str) -> bool:
     """Return whether a text names a model, not a graph."""
+    from coarsen.reading.graph.graph_file import is_graph_file
     from runtime import zoo
 
-    return graph.removeprefix("zoo:") in zoo.names() if graph.startswith("zoo:") else Path(graph).suffix != ".json"
+    return graph.removeprefix("zoo:") in zoo.names() if graph.startswith("zoo:") else not is_graph_file(Path(graph))
 
 
 def _cells(row: WhatIfRecord) -> list[str]:

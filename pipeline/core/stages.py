@@ -303,8 +303,19 @@ class CompositePlacer(Placer, Protocol):
 class ControlledPlacer(Placer, Protocol):
     """A placer that says with which parameters it does all the same but for what it claims to gain by.
 
-    controls: what the control is called, such as "never learns" -> parameters in place of the defaults. Comparisons
-    show controls beside the placer.
+    controls: what the control is called, such as "never learns" -> parameters in place of the defaults. A control knows
+    nothing that was learned anywhere: no weights that ship change what it does. Comparisons show controls beside the
+    placer.
     """
 
     controls: ClassVar[Mapping[str, Mapping[str, Any]]]
+
+
+@runtime_checkable
+class AblatedPlacer(ControlledPlacer, Protocol):
+    """A placer that also says how to leave a part of it out that is no learning, or learns in one place alone.
+
+    ablations: as controls, but that they may know what was learned elsewhere.
+    """
+
+    ablations: ClassVar[Mapping[str, Mapping[str, Any]]]

@@ -10,9 +10,10 @@ from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.placing.comparison import latency_of
 from pipeline.result.deployment import PLACEMENT
-from pipeline.result.records import PlacementRecord, from_json
+from pipeline.result.records import PlacementRecord
 from pipeline.result.result import Result
-from pipeline.shared.payload import read_json
+from pipeline.result.result_text import model_name
+from pipeline.shared.payload import from_json, read_json
 from runtime.measuring.contest.statistics import unpaired_ratio
 
 LEVEL = 0.95
@@ -175,7 +176,9 @@ def _describe_differences(a: Result, b: Result, *, across: bool) -> list[str]:
         )
     differences = []
     if a.record.model.sha256 != b.record.model.sha256:
-        differences.append(f"The models differ: {a.record.model.path} and {b.record.model.path}.")
+        differences.append(
+            f"The models differ: {model_name(a.record.model.path)} and {model_name(b.record.model.path)}."
+        )
     if a.record.fingerprint != b.record.fingerprint:
         differences.append(f"The machines differ{_which_facts(a, b)}.")
     if differences and not across:

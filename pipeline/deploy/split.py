@@ -18,9 +18,9 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.several import is_scenario_run, load_several
 from pipeline.result.deployment import SPLIT, Deployment
 from pipeline.result.directory import MANIFEST
-from pipeline.result.records import RegisteredRecord, from_json
+from pipeline.result.records import RegisteredRecord
 from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder
-from pipeline.shared.payload import load_graph, read_json
+from pipeline.shared.payload import from_json, load_graph, read_json
 from pipeline.stages.host import look_at_model
 
 logger = logging.getLogger(__name__)

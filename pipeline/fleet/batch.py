@@ -15,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from typing_extensions import TypedDict
 
 from pipeline.api import model_path
 from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
@@ -43,27 +45,33 @@ PLACE = "place"  # the stage that runs compiled kernels
 FAILED_JOBS = 5  # the exit code where jobs failed
 WORKER = "pipeline.stages.worker"  # the module whose processes execute stages
 READ_FROM = ("model", "input")  # of a task's context: the paths of files
-COLUMNS = (
-    "job",
-    "model",
-    "devices",
-    "machine",
-    "seed",
-    "settings",
-    "best",
-    "median_s",
-    "low_s",
-    "high_s",
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "verdict",
-    "failed",
-)
+
+
+class JobRow(TypedDict):
+    """A row of the table of a batch; of a job that failed "" stands for what it has not, and `failed` says why."""
+
+    job: str
+    model: str
+    devices: str
+    machine: str
+    seed: int
+    settings: str
+    best: str
+    median_s: float | Literal[""]
+    low_s: float | Literal[""]
+    high_s: float | Literal[""]
+    speedup: float | Literal[""]
+    speedup_low: float | Literal[""]
+    speedup_high: float | Literal[""]
+    verdict: str
+    failed: str
+
+
+COLUMNS = tuple(JobRow.__annotations__)
 
 
 class Batch(NamedTuple):
-    """What jobs came to: a row each, with COLUMNS as keys, and the exit code of the command."""
+    """What jobs came to: a row each, a `JobRow`, and the exit code of the command."""
 
     rows: list[dict[str, Any]]
     exit_code: int

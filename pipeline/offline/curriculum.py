@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
@@ -55,11 +58,39 @@ CAPS = (
     1.6,
 )  # memory over an equal share of what one device alone would hold; 0 for any
 JUDGES = ("nmt", "wavenet", "watts-strogatz", "resnet")  # families never learned from, by which weights are chosen
+OTHER_NAMES = {"mixture-of-experts": "moe"}  # of graphs of a family that is called otherwise
 PER_GRAPH = 2  # lessons of one graph, each on another machine
 INDICES = 6  # graphs of each of Placeto's families to learn from
 ANSWERED = 10**6  # evaluations, more than rules of thumb take
 RULE_S = 1.0  # seconds that one of them may be expected to take
 ANNEALED = 3000  # evaluations of `anneal` where no rule's answer fits
+
+
+def learned_family(graph: str) -> str | None:
+    """Return the family of exercises that a graph or a model is of, by its name; None for what nothing is learned from.
+
+    >>> learned_family("gnmt8?steps=4"), learned_family("zoo:resnet50"), learned_family("giph?index=0")
+    ('gnmt', 'resnet', None)
+    """
+    name = graph.removeprefix("zoo:").partition("?")[0]
+    listed = {text.partition("?")[0]: family for family, graphs in GRAPHS.items() for text in graphs} | OTHER_NAMES
+    return listed.get(name) or next((family for family in (*GRAPHS, *FAMILIES) if name.startswith(family)), None)
+
+
+@cache
+def seen_families() -> frozenset[str]:
+    """Return the families that the weights which ship were learned from, or chosen by, as their own records say."""
+    course = json.loads(files("policy.place.learned.neural_list").joinpath("neural_list.json").read_text("utf-8"))
+    return frozenset({*GRAPHS, *FAMILIES} - set(course["left_out"]))
+
+
+def seen_by(graph: str) -> tuple[str, ...]:
+    """Return the placers whose weights that ship have seen graphs of this one's family, in learning or in choosing.
+
+    >>> seen_by("layered?n=20"), seen_by("gnmt2?steps=2")
+    (('neural_list',), ())
+    """
+    return ("neural_list",) if learned_family(graph) in seen_families() else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing_extensions import TypedDict
 class ScenarioRecord(TypedDict):
     """What was asked, and how large it is."""
 
-    schema: Literal["placewright.search/1"]
     graph: str
     topology: str
     evaluator: str
@@ -25,8 +24,10 @@ class ScenarioRecord(TypedDict):
 
 
 class FiguresRecord(TypedDict):
-    """What a placement costs."""
+    """What a placement costs, and the best placement that uses one device; None where no device can run all."""
 
+    single_device: str | None
+    single_s: float | None
     feasible: bool
     over_bytes: int
     fifo_s: float
@@ -73,6 +74,7 @@ class OfficialRecord(TypedDict):
 class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
     """The answer of simulate."""
 
+    schema: Literal["placewright.simulate/1"]
     value_s: float
     stages: list[PipelineStageRecord] | None
     calls: list[CallRecord] | None
@@ -112,6 +114,7 @@ class MemberRecord(TypedDict):
 class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     """The answer of search."""
 
+    schema: Literal["placewright.search/1"]
     stages: list[PipelineStageRecord] | None
     calls: list[CallRecord] | None
     replicated: list[PipelineStageRecord] | None
@@ -133,3 +136,5 @@ class ProvenRecord(TypedDict):
 
 class BoundRecord(ScenarioRecord, ProvenRecord):
     """The answer of bound."""
+
+    schema: Literal["placewright.bound/1"]

@@ -274,11 +274,21 @@ def read_placement(path: Path, case: LoadedScenario) -> Placement:
     Raises:
         UsageError: the file cannot be read, or is of another graph.
     """
-    document = read_object(path, "a placement")
+    return placement_of(read_object(path, "a placement"), case, str(path))
+
+
+def placement_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -> Placement:
+    """Return the placement of {operation: device}, or of a document with `placement` and perhaps `priority`.
+
+    what: the document in messages.
+
+    Raises:
+        UsageError: it is of another graph.
+    """
     nested = isinstance(document.get("placement"), Mapping)
     devices, priority = (document["placement"], document.get("priority")) if nested else (document, None)
     if not all(isinstance(device, str) for device in devices.values()):
-        raise UsageError(f"{path} does not name one device per operation.", "Write JSON {operation: device}.")
+        raise UsageError(f"{what} does not name one device per operation.", "Write JSON {operation: device}.")
     merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
     kept = {name: device for name, device in devices.items() if name not in merged}
     return Placement.from_document({"placement": kept, "priority": priority}, case.graph.names, case.topology.names)

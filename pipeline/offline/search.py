@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.core.errors import DeviceError, MeasurementError, UsageError
+from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.params import canonical
@@ -29,7 +30,7 @@ from pipeline.offline.records import (
     SearchDocument,
     SimulateRecord,
 )
-from pipeline.offline.scenario import LoadedScenario, Scenario, load, read_placement
+from pipeline.offline.scenario import LoadedScenario, Scenario, load, placement_of, read_placement
 from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.compile_kernels import compile_kernels, telling_of_compiling
 from pipeline.placing.recipes import for_placer, lift_answer
@@ -132,6 +133,7 @@ def _run_search(
         raise _infeasible_error(case, simulator, answer)
     answer = _with_bound(case, simulator, answer)
     document: SearchDocument = {
+        "schema": "placewright.search/1",
         **_scenario_record(case, simulator),
         "mode": "order" if scenario.ordered else "placement",
         "placer": effort.placer,
@@ -178,15 +180,16 @@ def _place_case(
 
 def simulate(
     scenario: Scenario,
-    placement: str | Path,
+    placement: SearchDocument | Mapping[str, str] | str | Path,
     *,
     official: bool = False,
     trace: str | Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SimulateRecord:
-    """Return what the placement in a file costs; docs/search.md lists the keys.
+    """Return what a placement costs; docs/search.md lists the keys.
 
-    official: whether it is a result of the tools of Tarnawski et al., which is checked as well. progress: told a line
+    placement: what `search` returned, {operation: device}, or the path of a JSON file with either. official: whether it
+    is the path of a result of the tools of Tarnawski et al., which is checked as well. progress: told a line
     for people.
 
     Raises:
@@ -195,8 +198,15 @@ def simulate(
     if trace is not None:
         check_writable(Path(trace))
     case = load(scenario)
-    simulator, path = case.simulator(), Path(placement)
-    given, checked = read_official(path, case) if official else (read_placement(path, case), None)
+    simulator, checked = case.simulator(), None
+    if isinstance(placement, Mapping):
+        if official:
+            raise UsageError("official=True needs the path of a result file.", "Pass a path, or official=False.")
+        given = placement_of(placement, case, "The placement")
+    elif official:
+        given, checked = read_official(Path(placement), case)
+    else:
+        given = read_placement(Path(placement), case)
     unsupported = np.flatnonzero(~case.costs.supported[np.arange(case.graph.n), given.device])
     if unsupported.size:
         pairs = [f"{case.graph.names[i]} on {given.devices[given.device[i]]}" for i in unsupported[:5].tolist()]
@@ -209,6 +219,7 @@ def simulate(
     ordered_s = figures["priority_s"]
     value_s = figures["fifo_s"] if ordered_s is None else ordered_s
     document: SimulateRecord = {
+        "schema": "placewright.simulate/1",
         **_scenario_record(case, simulator),
         "value_s": value_s,
         "stages": stage_records(case, given),
@@ -255,7 +266,7 @@ def bound(
         value_s, by = lower_bound(case.problem, simulator.execution, seconds=seconds, one_to_one=True)
         return {"lower_bound_s": value_s, "bound_by": by, "seconds": time.monotonic() - begun}
 
-    return {**_scenario_record(case, simulator), **run_interruptible(work)}
+    return {"schema": "placewright.bound/1", **_scenario_record(case, simulator), **run_interruptible(work)}
 
 
 def worth(
@@ -309,7 +320,6 @@ def _scenario_record(case: LoadedScenario, simulator: Simulator) -> ScenarioReco
     queues, stages = execution.queue_rules, execution.stage_rules
     level = scenario.level or ("" if queues is None else LEVELS[queues.contention])
     return {
-        "schema": "placewright.search/1",
         "graph": scenario.graph,
         "topology": scenario.topology,
         "evaluator": scenario.evaluator,
@@ -330,7 +340,13 @@ def _figures_record(case: LoadedScenario, simulator: Simulator, placement: Place
     fifo = simulator.simulate(device, None)
     ordered = fifo if placement.priority is None else simulator.simulate(device, placement.priority[None])
     names = case.topology.names
+    alone = simulator.simulate(np.tile(np.arange(len(names), dtype=np.int32)[:, None], case.graph.n))
+    able = (alone.over_bytes == 0) & case.problem.allowed.all(axis=0)
+    alone_s = np.where(able, alone.value_s, np.inf)
+    best = int(alone_s.argmin())
     return {
+        "single_device": names[best] if np.isfinite(alone_s[best]) else None,
+        "single_s": finite_or_none(float(alone_s[best])),
         "feasible": bool(ordered.over_bytes[0] == 0 and np.isfinite(ordered.value_s[0])),
         "over_bytes": int(ordered.over_bytes[0]),
         "fifo_s": float(fifo.value_s[0]),

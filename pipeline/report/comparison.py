@@ -16,8 +16,7 @@ from pipeline.core.errors import StoreError
 from pipeline.report.charts import ForestRow, draw_forest
 from pipeline.report.page import svg_file
 from pipeline.report.plain_page import Section, TableCell, number_cell
-from pipeline.result.records import from_json
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 from pipeline.store.store import write_json, write_text
 
 SCHEMA = "placewright.intervals/2"
@@ -40,20 +39,26 @@ class DrawnComparison:
     rows: tuple[ForestRow, ...]
     better: str = "as fast"
 
+    @property
+    def drawn(self) -> list[ForestRow]:
+        """Return the rows of the picture: those that may differ from the reference."""
+        return [row for row in self.rows if row.interval is not None or row.middle != 1]
+
     def drawing(self) -> Markup:
         """Return the picture."""
-        return draw_forest(self.rows[:DRAWN], label=self.title, reference=self.yardstick, better=self.better)
+        return draw_forest(self.drawn[:DRAWN], label=self.title, reference=self.yardstick, better=self.better)
 
     def section(self, place: str = "") -> Section:
         """Return the part of a page about it; place: the folder in which it lies, if that is to be said."""
-        more = f" The picture holds {DRAWN} of {len(self.rows)} rows." if len(self.rows) > DRAWN else ""
+        shown = min(DRAWN, len(self.drawn))
+        more = f" The picture holds {shown} of {len(self.rows)} rows." if shown < len(self.rows) else ""
         cells: list[list[str | TableCell]] = [
             [r.name, number_cell(f"{r.middle:.4g}", r.middle), *_interval_cells(r)] for r in self.rows
         ]
         return Section(
             f"{place}: {self.title}" if place else self.title,
             words=self.about + more,
-            chart=self.drawing(),
+            chart=self.drawing() if shown else None,
             columns=("", f"times {self.better} as {self.yardstick}", "from", "to"),
             rows=cells,
             numbers=(1, 2, 3),

@@ -17,6 +17,7 @@ from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord
 from pipeline.result.result_text import disturbed_text, failure_text, format_speedup, is_first_sight, is_untried
+from pipeline.result.verdict import possible_gain
 from runtime.measuring.contest.statistics import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
@@ -57,7 +58,7 @@ def answer_questions(run: RunRecords) -> list[tuple[str, str]]:
     """Return questions that a person has at first sight, and the answers."""
     best = run.best
     return [
-        ("What won", f"{best.name}: {best.about}" if best.about else best.name),
+        ("The answer", f"{best.name}: {best.about}" if best.about else best.name),
         ("By how much", _describe_gain(run)),
         ("How sure", describe_certainty(run)),
         ("Where it runs", _describe_shares(run)),
@@ -66,16 +67,23 @@ def answer_questions(run: RunRecords) -> list[tuple[str, str]]:
 
 
 def _describe_gain(run: RunRecords) -> str:
-    """Return in a sentence by how much the answer is better than the best baseline."""
-    gain, control = run.result.speedup_over_best_single, run.control
+    """Return by how much the answer is better than the best baseline, and than the plug-in defaults."""
+    gain, control, contest = run.result.speedup_over_best_single, run.control, run.result.contest
     if control is None or control.name == run.best.name:
-        return "No gain: the best single-device baseline is the answer."
+        most = 0.0 if contest is None else possible_gain(contest, {c.name: c for c in run.result.candidates})
+        bound = f"; a compared candidate is at most {100 * most:.1f} % better" if 0 < most < 1 else ""
+        return f"No significant gain: the answer is {run.best.name}, the best baseline{bound}."
     words = f"{gain.ratio:.3f} times {run.better} as {control.name}"
-    if run.result.contest is None:
+    if contest is None:
         return f"{words}, as predicted."
     if gain.low == gain.high:
         return f"No significant gain over {control.name}."
-    return f"{words} ({gain.low:.3f} to {gain.high:.3f})."
+    words = f"{words}, the best baseline ({gain.low:.3f} to {gain.high:.3f})"
+    over = contest.over_default.get(run.best.name)
+    if over is None or contest.default in ("", control.name):
+        default = ", which has plug-in defaults" * (control.name == contest.default)
+        return f"{words}{default}."
+    return f"{words}; {over.ratio:.3f} times {run.better} as the plug-in defaults ({over.low:.3f} to {over.high:.3f})."
 
 
 def describe_certainty(run: RunRecords) -> str:
@@ -115,13 +123,13 @@ def _describe_advice(run: RunRecords) -> str:
     if run.control is not None and run.best.name == run.control.name:
         contest, candidates = run.result.contest, run.result.candidates
         plain = run.best.kind in ("default", "")
-        leave = f"Leave the model on {run.best.name}" if plain else f"Run it on {run.best.name} by the code below"
+        leave = f"Leave the model on {run.best.name}" if plain else f"Run it on {run.best.name} by this code"
         if (contest is not None and contest.disturbed) or disturbed_text(run.result):
             return f"{leave}, and measure again while the machine is quiet."
         if (contest is not None and not contest.ratios) or any(map(is_untried, candidates)):
             return f"{leave}; a larger --budget compares the rest."
         return f"{leave}: no compared candidate is significantly faster."
-    return "Copy the code below, or write a program with `placewright emit`."
+    return "Copy this code, or write a program with `placewright emit`."
 
 
 def list_changes(run: RunRecords) -> list[Change]:

@@ -16,6 +16,7 @@ from pipeline.report.plain_page import PlainPage, Section, TableCell, number_cel
 from pipeline.report.text import count_text, seconds_text
 from pipeline.result.directory import MANIFEST, RESULT, RunDirectory
 from pipeline.result.result import Result
+from pipeline.result.result_text import model_name
 
 INDEX = "index.html"
 BATCH = "table.jsonl"
@@ -63,9 +64,9 @@ def write_index(folder: Path, path: Path, *, progress: Callable[[str], None] = l
     page = PlainPage(
         f"{count_text(len(rows), 'run')} in {folder}" if rows or not compared else f"Comparison in {folder}",
         sections=[
-            *compared,
             Section("Runs", columns=COLUMNS, rows=rows, numbers=(4, 5), filtered=True),
             Section("Batches", columns=BATCHES, rows=batches, numbers=(1, 2), filtered=True),
+            *compared,
             Section("Runs that are not finished", columns=("run", "why"), rows=unreadable),
             Section("Batches and comparisons that cannot be read", columns=("folder", "why"), rows=damaged),
         ],
@@ -126,7 +127,7 @@ def _run_cells(run: Path, folder: Path, home: Path) -> list[str | TableCell]:
     interval = f"{gain.low:.3f} to {gain.high:.3f}" if gain.low != gain.high else ""
     return [
         TableCell(name, name, link),
-        record.model.path,
+        model_name(record.model.path),
         ", ".join(d.name for d in record.devices),
         best.name,
         number_cell(seconds_text(latency_s), latency_s),

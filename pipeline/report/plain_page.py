@@ -47,11 +47,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PlainPage:
-    """A page: what is said first, sections, graph and timeline, which `more` is for, and the sections after them."""
+    """A page: what is said first, a command to copy (`now`), notes, sections, and those after graph and timeline.
+
+    more: the context of graph and timeline.
+    """
 
     title: str
     verdict: str = ""
     glance: Sequence[tuple[str, str]] = ()
+    now: str = ""
     notes: Sequence[str] = ()
     sections: Sequence[Section] = ()
     after: Sequence[Section] = ()
@@ -60,7 +64,7 @@ class PlainPage:
     def text(self) -> str:
         """Return the page as HTML."""
         context = {**NO_GRAPH, **NO_TIMELINE, **self.more}
-        told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "notes")}
+        told = {name: getattr(self, name) for name in ("title", "verdict", "glance", "now", "notes")}
         context |= told | {"sections": _non_empty(self.sections), "after": _non_empty(self.after)}
         return render_page("plain.html.j2", context, graph=bool(context["graph"]))
 

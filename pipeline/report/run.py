@@ -21,14 +21,15 @@ from pipeline.report.placed_graph import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
 from pipeline.result.deployment import PLACEMENT, runs_in_segments
 from pipeline.result.directory import ManifestRecord, RunDirectory
-from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord, from_json
+from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord
 from pipeline.result.result import Result
+from pipeline.result.result_text import model_name
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.store.store import file_digest, json_digest
 
-VERSION = 2  # of the page; one that an earlier version made is made again
+VERSION = 3  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
 TAKEN = "latency"
 UNPLACED = "left to the runtime"
@@ -67,7 +68,7 @@ class RunRecords:
         try:
             graph = payload.load_graph(path / GRAPH) if (path / GRAPH).is_file() else None
             profile = payload.load_profile(path / PROFILE) if (path / PROFILE).is_file() else None
-            placement = from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
+            placement = payload.from_json(PlacementRecord, payload.read_json(path / PLACEMENT))
             samples = _read_samples(path / SAMPLES)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
@@ -164,7 +165,7 @@ class RunRecords:
         """
         settings, default = self._settings(), Settings().to_json()
         told = settings.to_json()
-        words = ["placewright", "tune", self.manifest["model"]["path"], "--out", str(self.path)]
+        words = ["placewright", "tune", model_name(self.manifest["model"]["path"]), "--out", str(self.path)]
         words += ["--devices", ",".join(told["devices"])] if told["devices"] else []
         words += ["--budget", f"{settings.budget_s:g}s", "--seed", str(settings.seed)]
         for section, values in told.items():

@@ -14,12 +14,13 @@ from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, render_page, write_page
 from pipeline.report.plain_page import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
-from pipeline.report.text import seconds_text, value_text
+from pipeline.report.text import number_text, seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result
 from pipeline.result.result_text import (
     alone_text,
+    model_name,
     pipelines_text,
     reader_warnings,
     search_text,
@@ -36,7 +37,8 @@ COLUMNS = [
     *("memory", "loads in", "description"),
 ]
 SECTIONS = (
-    ("do", "What to do", "steps"),
+    ("notes", "Notes", "notes"),
+    ("do", "Deploy", "steps"),
     ("changes", "What it changes", "changes"),
     ("candidates", "Candidates", "candidates"),
     ("latencies", "Latencies", "distributions"),
@@ -68,7 +70,7 @@ def page_of(run: RunRecords) -> str:
     """Return the page of a run."""
     result, control = run.result, run.control
     context: dict[str, Any] = {
-        "title": result.model.path,
+        "title": model_name(result.model.path),
         "verdict": result.verdict,
         "glance": findings.answer_questions(run),
         "notes": reader_warnings(result),
@@ -153,7 +155,7 @@ def _front_context(run: RunRecords) -> dict[str, Any]:
     front = charts.front_of(points)
     kinds = {run.result.best: "best"}
     shown = [charts.Point(n, s, r, n in front, kinds.get(n, "other")) for n, s, r in points]
-    rows = [(n, seconds_text(s), f"{r:.4g}") for n, s, r in sorted(points, key=lambda p: p[1]) if n in front]
+    rows = [(n, seconds_text(s), number_text(r)) for n, s, r in sorted(points, key=lambda p: p[1]) if n in front]
     return {"pareto": charts.draw_pareto(shown) if len(points) > 1 else None, "front": rows}
 
 

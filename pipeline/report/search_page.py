@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
-from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text
+from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
@@ -41,11 +42,13 @@ def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Se
     document = placement.to_json(case.graph.names)
     placed = PlacedGraph.of(case.graph, document, (case.costs, case.topology), "")
     timeline = case.simulator().timeline(placement)
-    devices = list(case.topology.names)
+    devices, now = list(case.topology.names), _next_command(answer, command)
     return PlainPage(
         answer["graph"],
         verdict=_describe_verdict(answer),
-        glance=_answer_questions(answer),
+        glance=_answer_questions(answer, placed, now),
+        now=now,
+        notes=answer["notes"] if _is_search(answer) else (),
         sections=[
             Section(
                 "Devices",
@@ -76,39 +79,77 @@ def _is_search(answer: Answer) -> TypeGuard[SearchDocument]:
 
 
 def _describe_verdict(answer: Answer) -> str:
-    takes = f"Simulated: {seconds_text(answer['value_s'])}."
+    takes = f"Simulated: {seconds_text(answer['value_s'])}"
+    single_s, value_s = answer["single_s"], answer["value_s"]
+    if single_s is not None and 0 < value_s < single_s:
+        takes += f", {times_as_fast(value_s, single_s):.4g} times as fast as the best single device"
+    return f"{takes}. {_describe_bound(answer)}".strip()
+
+
+def _describe_bound(answer: Answer) -> str:
+    """Return how far from optimal a search's answer may be; "" of a placement that was simulated alone."""
     if not _is_search(answer):
-        return takes
+        return ""
     if answer["proven"]:
-        return f"{takes} Proven optimal in the simulator ({bound_text(answer['bound_by'])})."
+        return f"Proven optimal in the simulator ({bound_text(answer['bound_by'])})."
     bound_s = answer["lower_bound_s"]
     if bound_s <= 0:
-        return f"{takes} No lower bound known."
-    return f"{takes} Lower bound {seconds_text(bound_s)}; gap at most {gap_text(answer['gap'])}."
+        return "No lower bound known."
+    bound = f"Lower bound {seconds_text(bound_s)} ({bound_text(answer['bound_by'])})"
+    return f"{bound}; gap at most {gap_text(answer['gap'])}."
 
 
-def _answer_questions(answer: Answer) -> list[tuple[str, str]]:
-    rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
+def _answer_questions(answer: Answer, placed: PlacedGraph, now: str) -> list[tuple[str, str]]:
+    """Return the questions that a person has at first sight, in the order of every page, and the answers.
+
+    now: the command to copy; "" for none.
+    """
     size = f"{count_text(answer['operations'], 'operation')}, {count_text(answer['edges'], 'edge')}"
-    rows = [("What", f"{size}, on {', '.join(answer['devices'])} ({answer['topology']})"), ("Execution model", rules)]
-    if _is_search(answer):
-        found_by = f"{answer['found_by']}, by {answer['placer']}"
-        tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
-        rows.append(("Found by", f"{found_by}, after {tried}"))
-    fits = "Within the memory limits of all devices."
+    used = ", ".join(f"{device} {share_text(share)} of the time" for device, share in placed.shares.items())
+    sent = f"{bytes_text(answer['cut_bytes'])} sent between devices"
+    memory = "within all memory limits" if answer["memory"] else "memory limits ignored"
     if answer["over_bytes"]:
-        fits = f"Infeasible: {bytes_text(answer['over_bytes'])} over the memory limits."
-    rows.append(("Memory", fits if answer["memory"] else "Memory limits were ignored."))
-    rows.append(("Sent between devices", bytes_text(answer["cut_bytes"])))
-    rows.append(
-        (
-            "How sure",
-            "A simulator says so; the times of operations are "
-            + ", ".join(sorted(set(answer["costs"].values())))
-            + ".",
+        memory = f"infeasible: {bytes_text(answer['over_bytes'])} over the memory limits"
+    rows = [
+        ("The answer", f"{seconds_text(answer['value_s'])} for {size}, on {answer['topology']}."),
+        ("By how much", _describe_gain(answer)),
+        ("How sure", _describe_certainty(answer)),
+        ("Where it runs", f"{used}; {sent}; {memory}."),
+    ]
+    if now:
+        rows.append(
+            ("What to do now", "Copy this command: it writes the placement as JSON, which placewright simulate takes.")
         )
-    )
     return rows
+
+
+def _describe_gain(answer: Answer) -> str:
+    single_s, value_s = answer["single_s"], answer["value_s"]
+    if single_s is None:
+        return "No single device can run all operations."
+    if value_s >= single_s:
+        return f"No gain over the best single device, {answer['single_device']} ({seconds_text(single_s)})."
+    return (
+        f"{seconds_text(single_s)} on the best single device, {answer['single_device']}, becomes "
+        f"{seconds_text(value_s)}: {times_as_fast(value_s, single_s):.4g} times as fast."
+    )
+
+
+def _describe_certainty(answer: Answer) -> str:
+    rules = f"{answer['evaluator']} {answer['level'] or ''}".strip()
+    origins = ", ".join(sorted(set(answer["costs"].values())))
+    text = f"A prediction of the simulator ({rules}); operation times are {origins}, no device was measured."
+    if not _is_search(answer):
+        return text
+    tried = f"{count_text(answer['evaluations'], 'placement')} in {seconds_text(answer['seconds'])}"
+    return f"{_describe_bound(answer)} Found by {answer['found_by']}, after {tried}. {text}"
+
+
+def _next_command(answer: Answer, command: str) -> str:
+    """Return the command that writes the answer of a search to a file; "" of what was simulated."""
+    if not _is_search(answer) or "--out" in shlex.split(command):
+        return ""
+    return f"{command} --out answer.json"
 
 
 def _device_rows(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:

@@ -18,7 +18,7 @@ from pipeline.core.simulation import Timeline
 from pipeline.progress.perfetto import trace_of
 from pipeline.report import svg
 from pipeline.report.text import count_text, seconds_text, shorten
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 
 SCHEMA: Literal["placewright.timeline/1"] = "placewright.timeline/1"
 MEASURED = "timeline.json"  # in a run directory: what devices really did, where segments were measured
@@ -68,13 +68,11 @@ def measured_timeline(folder: Path) -> Timeline | None:
     Raises:
         StoreError: the file is damaged.
     """
-    from pydantic import TypeAdapter
-
     path = folder / MEASURED
     if not path.is_file():
         return None
     try:
-        return read_timeline(TypeAdapter(TimelineRecord).validate_python(read_json(path)))
+        return read_timeline(from_json(TimelineRecord, read_json(path)))
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"{path} is damaged.", "Measure the run again, or delete the file.") from error
 

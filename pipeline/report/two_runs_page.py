@@ -12,7 +12,7 @@ from pipeline.report.plain_page import PlainPage, Section
 from pipeline.report.run import RunRecords
 from pipeline.report.text import change_text, seconds_text, value_text
 from pipeline.result.records import CandidateRecord
-from pipeline.result.result_text import is_first_sight
+from pipeline.result.result_text import is_first_sight, model_name
 from runtime.measuring.contest.statistics import TWIN, unpaired_ratio
 
 LEAST = 0.02
@@ -37,27 +37,31 @@ def side_by_side(a: RunRecords, b: RunRecords) -> str:
     """
     comparison = compare(a.path, b.path, least=LEAST, across=True)
     verdict, notes = comparison.text, comparison.notes
-    names = (f"A: {a.path}", f"B: {b.path}")
+    names = (a.path.name, b.path.name) if a.path.name != b.path.name else (str(a.path), str(b.path))
+    first, second = names
     ratios = _interval_rows(a, b)
     sections = [
         Section("The answers", columns=("", *names, "change"), rows=_figure_rows(a.best, b.best), numbers=(1, 2, 3)),
         Section(
             "Candidates of both runs",
-            words=f"How many times as fast each is in B as in A, with unpaired intervals at {100 * LEVEL:g} %."
+            words=f"Times as fast in {second} as in {first}, with unpaired intervals at {100 * LEVEL:g} %."
             if ratios
             else "No candidate of one name was measured in both.",
-            chart=charts.draw_forest(ratios, label="B against A, candidate by candidate", reference="as fast as A")
+            chart=charts.draw_forest(
+                ratios, label=f"{second} against {first}, candidate by candidate", reference=f"as fast as {first}"
+            )
             if ratios
             else None,
-            columns=("candidate", "latency in A", "latency in B", "times as fast"),
+            columns=("candidate", *(f"latency in {name}" for name in names), "times as fast"),
             rows=[(r.name, *_latency_texts(r.name, a, b), r.words) for r in ratios],
             numbers=(1, 2, 3),
         ),
         Section("Settings that differ", columns=("", *names), rows=_setting_rows(a, b)),
         Section("What else differs", columns=("", *names), rows=_difference_rows(a, b)),
     ]
-    glance = [("A", f"{a.result.verdict}"), ("B", f"{b.result.verdict}")]
-    title = f"{a.path} and {b.path}"
+    models = [model_name(run.result.model.path) for run in (a, b)]
+    glance = [(name, run.result.verdict) for name, run in zip(names, (a, b), strict=True)]
+    title = f"{first} and {second}: {' and '.join(dict.fromkeys(models))}"
     return PlainPage(title, verdict=verdict, glance=glance, notes=notes, sections=sections).text()
 
 
@@ -113,7 +117,11 @@ def _difference_rows(a: RunRecords, b: RunRecords) -> list[tuple[str, str, str]]
     told = []
     for run in (a, b):
         result = run.result
-        facts = {"model": result.model.path, "SHA-256 of the model": result.model.sha256, "seed": result.seed}
+        facts = {
+            "model": model_name(result.model.path),
+            "SHA-256 of the model": result.model.sha256,
+            "seed": result.seed,
+        }
         facts |= {"machine": result.fingerprint, **result.hardware}
         told.append(facts | {f"version of {name}": version for name, version in result.versions.items()})
     keys = dict.fromkeys([*told[0], *told[1]])

@@ -10,8 +10,8 @@ from pathlib import Path
 from pipeline.core.devices import DATAFLOW
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.result.directory import RunDirectory
-from pipeline.result.records import PlacementRecord, RegisteredRecord, from_json
-from pipeline.shared.payload import read_json
+from pipeline.result.records import PlacementRecord, RegisteredRecord
+from pipeline.shared.payload import from_json, read_json
 
 PLACEMENT = "placement.json"
 SPLIT = "split"  # where in a run directory the segments of its answer lie, if it is run in segments

@@ -11,9 +11,8 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import StoreError
-from pipeline.result.records import from_json
 from pipeline.settings.config import Settings
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.store.store import write_json
 from pipeline.store.task import Outcome, Task

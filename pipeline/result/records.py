@@ -6,7 +6,7 @@ The names of the fields are the keys of the files, in the order in which they ar
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
@@ -15,8 +15,6 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.placing.records import ContestRecord, SearchRecord
 from pipeline.shared.payload import FailureDocument
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +264,3 @@ class CalibrationRecord(FitRecord):
 def to_json(record: ResultRecord | PlacementRecord | CandidateRecord) -> dict[str, Any]:
     """Return a record as JSON values."""
     return asdict(record)
-
-
-def from_json(kind: type[Kind], document: Any) -> Kind:
-    """Return the record that a document holds; keys of other versions are left alone.
-
-    Raises:
-        ValueError: it holds none.
-    """
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind).validate_python(document)

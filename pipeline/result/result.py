@@ -34,7 +34,6 @@ from pipeline.result.records import (
     ResultRecord,
     SourceRecord,
     StageRecord,
-    from_json,
     to_json,
 )
 from pipeline.result.result_text import describe_candidate, time_shares
@@ -80,7 +79,7 @@ class Result:
         try:
             document = payload.read_json(file)
             if document["schema"] == SCHEMA:
-                return cls(path, from_json(ResultRecord, document))
+                return cls(path, payload.from_json(ResultRecord, document))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{file} is damaged.", "Write it again with `placewright measure`.") from error
         raise StoreError(
@@ -149,7 +148,7 @@ def candidate_records(
             "rate": _inference_rate(row, objective),
             "settings": _device_properties(row),
         }
-        rows.append(from_json(CandidateRecord, {**row, **derived}))
+        rows.append(payload.from_json(CandidateRecord, {**row, **derived}))
     return sorted(rows, key=_slowness_key)
 
 
@@ -204,7 +203,7 @@ def write_result(
         replace(row, limit=limits.broken_by(row)) if row.latency_s is not None else row
         for row in candidate_records(measured, asked.objective, (graph, costs))
     ]
-    contest = from_json(ContestRecord, document["contest"]) if document["contest"] else None
+    contest = payload.from_json(ContestRecord, document["contest"]) if document["contest"] else None
     verdict = decide_predicted(rows) if contest is None else decide_contest(rows, contest, limits)
     winner = next(m for m in measured if m["name"] == verdict.best)
     best = next(row for row in rows if row.name == verdict.best)

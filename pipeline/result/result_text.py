@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +30,16 @@ METHODS: Mapping[str, str] = {
     "start": "where the search began",
     "drawn": "drawn at random",
 }
+
+
+def model_name(path: str) -> str:
+    """Return a model as a person named it: a network of the zoo is not the file in the store that it was written to.
+
+    >>> model_name("/cache/placewright/zoo/1/bilstm-128.xml"), model_name("models/net.xml")
+    ('zoo:bilstm-128', 'models/net.xml')
+    """
+    parts = Path(path).parts
+    return f"zoo:{Path(path).stem}" if parts[-3:-2] == ("zoo",) and parts[-2].isdigit() else path
 
 
 def failure_text(kind: str, message: str) -> str:

@@ -29,6 +29,11 @@ TYPES: Mapping[str, str] = {
     "graph": "coarsen.reading.graph.document:GraphDocument",
     "topology": "runtime.machines.topology_file:TopologyDocument",
     "costs": "runtime.machines.cost_file:Costs",
+    "timeline": "pipeline.report.timeline:TimelineRecord",
+    "jobs": "pipeline.fleet.jobs:JobsFile",
+    "batch": "pipeline.fleet.batch:JobRow",
+    "devices": "pipeline.cli.inspect_commands:DevicesDocument",
+    "doctor": "pipeline.cli.inspect_commands:DoctorDocument",
 }
 
 
@@ -44,4 +49,10 @@ def schema_of(name: str) -> dict[str, Any]:
         raise UnknownNameError("schema", name, TYPES)
     module, _, attribute = TYPES[name].partition(":")
     schema: dict[str, Any] = TypeAdapter(getattr(importlib.import_module(module), attribute)).json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    tag = schema.get("properties", {}).get("schema", {}).get("const")
+    version = tag.rpartition("/")[2] if isinstance(tag, str) else "1"
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:placewright.{name}/{version}",
+        **schema,
+    }

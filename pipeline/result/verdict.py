@@ -226,6 +226,11 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
     return f" In the screening {best} was about {seen[best]:.1f} times as fast; confirm it with a larger --budget."
 
 
+def possible_gain(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> float:
+    """Return by what share a compared candidate may still be faster than the control, by the ends of intervals."""
+    return max((r.high - 1 for n, r in contest.ratios.items() if not known[n].baseline and r.high > 1), default=0.0)
+
+
 def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> Verdict:
     name = contest.control
     single = "" if known[name].single else " No single device can run the model."
@@ -244,10 +249,10 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
             f"{100 * math.expm1(contest.noise or 0.0):.1f} %. Use {name}; measure again when the machine is quiet."
         )
     else:
-        most = max((contest.ratios[n].high for n in searched), default=1.0)
+        most = possible_gain(contest, known)
         level = f"{100 * contest.level:g} % confidence"
         tried = " of what was tried" * any(map(is_untried, known.values()))
-        bound = f"; at most {max(0.0, 100 * (most - 1)):.1f} % is possible{tried}" if most < 2 else ""
+        bound = f"; at most {100 * most:.1f} % is possible{tried}" if most < 1 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)
         text = f"No significant speed-up of {least} or more over {name} ({level}{bound}). Use {name}.{sight}"

@@ -18,7 +18,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.result.directory import MANIFEST
-from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord, from_json
+from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord
 from pipeline.result.result import read_versions, write_checks, write_placed
 from pipeline.scenario.configurations import BASELINES, ConfigurationSpace
 from pipeline.scenario.figures import Yardstick
@@ -356,10 +356,10 @@ def _write_result(
 ) -> ScenarioResult:
     """Write result.json, and for each model the folder of its deployment."""
     document = payload.read_json(measured.entry.path(SEARCH))
-    rows = [from_json(ConfigurationRecord, row) for row in document["configurations"]]
+    rows = [payload.from_json(ConfigurationRecord, row) for row in document["configurations"]]
     answer = next(row for row in rows if row.name == document["best"])
-    contest = from_json(ScenarioContest, document["contest"])
-    check = from_json(CheckRecord, document["check"]) if document["check"] else None
+    contest = payload.from_json(ScenarioContest, document["contest"])
+    check = payload.from_json(CheckRecord, document["check"]) if document["check"] else None
     scenario = plan.file.scenario
     verdict, gain = decide_scenario(scenario.objective, answer, rows, contest, check)
     loads = []
@@ -400,7 +400,7 @@ def _write_result(
         notes=scenario_notes(scenario.objective, rows, check),
         contest=contest,
         check=check,
-        alone=[from_json(AloneRecord, row) for row in document["alone"]],
+        alone=[payload.from_json(AloneRecord, row) for row in document["alone"]],
         files={"result": RESULT, "manifest": MANIFEST, **{f"model {load.name}": load.name for load in scenario.models}},
     )
     write_json(folder / RESULT, result.to_json())
@@ -432,7 +432,7 @@ def load_scenario_result(folder: Path) -> ScenarioResult:
     try:
         document = payload.read_json(file)
         if document["schema"] == SCHEMA:
-            return from_json(ScenarioResult, document)
+            return payload.from_json(ScenarioResult, document)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{file} is damaged or missing.", "Run `placewright tune SCENARIO.toml` first.") from error
     raise StoreError(f"{file} is of schema {document['schema']!r}, and no result of a scenario.", "Use another folder.")

@@ -29,10 +29,10 @@ from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
-from pipeline.result.records import from_json
 from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
+from pipeline.shared.payload import from_json
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
 from runtime.measuring.contest.variant import Variant

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any, NotRequired, TypeVar
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -21,6 +21,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import INFERRED, Reads
 
+Kind = TypeVar("Kind")
 GRAPH_ARRAYS = (
     "op_type",
     "edges",
@@ -89,6 +90,17 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deeply") from error
+
+
+def from_json(kind: type[Kind], document: Any) -> Kind:
+    """Return the record that a document holds; keys of other versions are left alone.
+
+    Raises:
+        ValueError: it holds none.
+    """
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_python(document)
 
 
 def save_graph(path: Path, graph: Graph) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import read_declaration
 from pipeline.shared.partition import has_metis
+from pipeline.shared.payload import from_json
 from pipeline.stages.host import NOT_INSTALLED, HostMachine, ModelFile, installed_version
 from pipeline.store.store import file_digest
 from pipeline.store.task import FILES, StepContext, Task
@@ -115,9 +116,7 @@ class RunStage:
 
 def params_of(kind: type[Params], work: StepContext) -> Params:
     """Return the parameters of the task that a stage executes."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind).validate_python(work.task.params)
+    return from_json(kind, work.task.params)
 
 
 def _name_by_content(value: Any, fields: Set[str], files: dict[str, str]) -> Any:

@@ -9,12 +9,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+import pipeline
 from pipeline.report.index import write_index
+from pipeline.report.plain_page import PlainPage, Section, number_cell
 from pipeline.report.run_page import write_report
+from pipeline.report.search_page import write_search_page
+from pipeline.report.two_runs_page import write_side_by_side
 from tests.reports import HOSTILE, finished
 
 if TYPE_CHECKING:
@@ -154,6 +158,16 @@ def test_candidates_are_sorted_by_how_long_they_take(tmp_path: Path, opened: Ope
         assert names.all_inner_texts() == ["CPU default", "greedy 1"], column
 
 
+def test_rows_without_a_value_are_sorted_last_both_ways(tmp_path: Path, opened: Opened) -> None:
+    rows = [[name, number_cell(f"{value}", value)] for name, value in (("a", None), ("b", 2.0), ("c", 10.0))]
+    section = Section("Figures", columns=("name", "figure"), rows=rows, filtered=True)
+    (tmp_path / "page.html").write_text(PlainPage("Figures", sections=[section]).text(), encoding="utf-8")
+    page = opened(tmp_path / "page.html")
+    for order in (["b", "c", "a"], ["c", "b", "a"]):
+        page.click("th:has-text('figure') button")
+        assert page.locator("tbody td:first-child").all_inner_texts() == order
+
+
 def test_a_page_is_readable_in_the_dark_and_on_paper(tmp_path: Path, opened: Opened) -> None:
     page = opened(report(tmp_path / "run"))
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -175,3 +189,56 @@ def test_on_a_narrow_page_words_stay_legible_and_only_parts_scroll_sideways(tmp_
     assert len(sizes) > 3
     assert min(sizes) > 9
     kept(page, "narrow")
+
+
+def page_of_a_search(folder: Path) -> Path:
+    scenario = pipeline.Scenario("zoo:nas-nmt", "equal:4")
+    answer = pipeline.search(scenario, pipeline.Effort("anneal", evaluations=3000))
+    write_search_page(scenario, answer, folder / "search.html", command="placewright search zoo:nas-nmt")
+    return folder / "search.html"
+
+
+def page_of_two_runs(folder: Path) -> Path:
+    write_side_by_side(finished(folder / "before"), finished(folder / "after", factor=0.5), folder / "two.html")
+    return folder / "two.html"
+
+
+def page_of_all(folder: Path) -> Path:
+    for name in ("before", "after"):
+        report(folder / name)
+    write_index(folder, folder / "index.html")
+    return folder / "index.html"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize(
+    "made", [lambda folder: report(folder / "run"), page_of_a_search, page_of_two_runs, page_of_all]
+)
+def test_every_page_fits_its_window_and_hints_at_what_goes_on(
+    made: Callable[[Path], Path], width: int, scheme: Literal["light", "dark"], tmp_path: Path, opened: Opened
+) -> None:
+    path = made(tmp_path)
+    page = opened(path)
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shadows = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
+    hints = page.evaluate(f"{shadows}.map(e => getComputedStyle(e).backgroundImage)")
+    assert all("radial-gradient" in hint for hint in hints)
+    kept(page, f"{path.stem}-{width}-{scheme}")
+
+
+def test_labels_of_tensors_cover_no_box_and_no_other_label(tmp_path: Path, opened: Opened) -> None:
+    page = opened(page_of_a_search(tmp_path))
+    covered = """() => {
+      const boxes = (query) => [...document.querySelectorAll(query)].map((e) => e.getBBox());
+      const labels = boxes("text.bytes"), closed = boxes(".graph-view .box:not(.open) > rect.body");
+      const within = (a, b, at, size) => a[at] + 2 < b[at] + b[size] && b[at] + 2 < a[at] + a[size];
+      const meet = (a, b) => within(a, b, "x", "width") && within(a, b, "y", "height");
+      const pairs = labels.flatMap((a, i) => [...labels.slice(i + 1), ...closed].filter((b) => meet(a, b)));
+      return [labels.length, pairs.length];
+    }"""
+    labels, meeting = page.evaluate(covered)
+    assert labels > 5
+    assert meeting == 0

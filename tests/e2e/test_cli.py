@@ -22,10 +22,10 @@ from pipeline import tune
 from pipeline.cli.main import COMMANDS, run_command_line
 from pipeline.core.deadline import Deadline
 from pipeline.placing.records import SearchRecord
-from pipeline.result.records import from_json
 from pipeline.result.result import Result, write_placed
 from pipeline.settings import registry
 from pipeline.settings.config import SECTIONS, Settings
+from pipeline.shared.payload import from_json
 from pipeline.store.store import Store
 from runtime.measuring.contest.hetero import Hetero
 from tests.e2e.conftest import QUICK, Warm, damage, options, snapshot

@@ -38,6 +38,9 @@ NEEDS = {
     "--before": "environments with two versions: tests/unit/pipeline/gate/test_gate.py",
     "--ci": "the folder of a repository: tests/unit/pipeline/gate/test_gate_ci.py",
     "--machines": "calibrations of several models: tests/unit/pipeline/deploy/test_predict.py",
+    "worth ": "an answer that ends with exit code 8: tests/e2e/test_worth_cli.py",
+    "benchmarks/instances": "the repository: tests/unit/benchmarks/test_open_benchmark.py",
+    "bench submit": "placements of somebody: tests/unit/benchmarks/test_open_benchmark.py",
     "compare ": "two runs of several starts: the laptop's tutorial, and tests/e2e/test_deploy_cli.py",
 }
 CHEAP = {("zoo", "list"), ("devices",), ("list", "place"), ("explain",)}  # what they begin with

@@ -88,3 +88,27 @@ def test_a_file_that_is_no_graph_is_said(tmp_path: Path, capsys: pytest.CaptureF
     words = ["bench", "league", "--quick", "--methods", "heft", "--instances", str(tmp_path / "odd.json")]
     assert run_command_line([*words, "--parts", "search", "--out", str(tmp_path / "out")]) == 3
     assert "odd.json" in capsys.readouterr().err
+
+
+def test_the_headline_is_over_instances_that_no_shipped_weights_have_seen(tmp_path: Path, ran: Ran) -> None:
+    words = arguments(tmp_path, "--workers", "1")
+    words[words.index("chainmm")] = "chainmm,layered-1"
+    document = ran(*words)
+    assert {each["name"]: each["seen_by"] for each in document["instances"]} == {
+        "chainmm-equal-4": [],
+        "layered-1-equal-4": ["neural_list"],
+    }
+    table = document["tables"][0]
+    assert {row["instances"] for row in table["standings"]} == {2}
+    assert {row["instances"] for row in table["unseen"]} == {1}
+    page = (tmp_path / "out" / "league.md").read_text()
+    assert "on 1 unseen instances " in page
+    assert page.index("on 1 unseen instances ") < page.index("on all 2 instances ")
+
+
+def test_where_every_family_is_seen_the_page_says_so(tmp_path: Path, ran: Ran) -> None:
+    words = arguments(tmp_path, "--workers", "1")
+    words[words.index("chainmm")] = "layered-1"
+    document = ran(*words)
+    assert document["tables"][0]["unseen"] == []
+    assert "No family is unseen." in (tmp_path / "out" / "league.md").read_text()

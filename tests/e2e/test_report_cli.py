@@ -63,7 +63,12 @@ def test_a_search_writes_a_page_with_its_graph_its_bound_and_its_timeline(
         dict(zip(graph_data["names"], [graph_data["devices"][d] for d in graph_data["device"]], strict=True))
         == (answer["placement"])
     )
-    assert f"Simulated: {answer['value_s'] * 1e3:.4g} ms." in found.text
+    assert f"Simulated: {answer['value_s'] * 1e3:.4g} ms, " in found.text
+    heads = ["The answer", "By how much", "How sure", "Where it runs", "What to do now"]
+    places = [found.text.index(head) for head in heads]
+    assert places == sorted(places)
+    assert f"{answer['single_s'] * 1e3:.4g} ms on the best single device" in found.text
+    assert "--out answer.json" in found.text
     assert "predicted" in found.text
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.main import run_command_line
-from pipeline.result.records import PlacementRecord, ResultRecord, from_json, to_json
+from pipeline.result.records import PlacementRecord, ResultRecord, to_json
 from pipeline.result.schemas import TYPES
+from pipeline.shared.payload import from_json
 from tests.e2e.conftest import Warm
 
 

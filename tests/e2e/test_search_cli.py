@@ -16,6 +16,7 @@ import pytest
 
 import pipeline
 from pipeline.cli.main import run_command_line
+from pipeline.core.errors import UsageError
 from pipeline.core.placement import Placement
 from pipeline.offline.scenario import Scenario, load
 
@@ -25,6 +26,8 @@ Fails = Callable[..., tuple[str, str]]
 KEYS = {
     *(
         "schema",
+        "single_device",
+        "single_s",
         "graph",
         "topology",
         "evaluator",
@@ -96,6 +99,7 @@ def test_the_answer_has_the_documented_keys(graph: Path, ran: Ran) -> None:
     found = ran("search", str(graph), "--topology", "equal:2", "--level", "T0", *QUICK)
     assert set(found) == KEYS
     assert found["schema"] == "placewright.search/1"
+    assert (found["single_device"], found["single_s"]) == ("gpu0", pytest.approx(0.016))
     assert (found["evaluator"], found["level"], found["mode"]) == ("listsched", "T0", "placement")
     assert (found["operations"], found["edges"], found["devices"]) == (6, 6, ["gpu0", "gpu1"])
     assert found["feasible"]
@@ -104,6 +108,23 @@ def test_the_answer_has_the_documented_keys(graph: Path, ran: Ran) -> None:
     assert list(found["placement"]) == list("abcdef")
     assert sum(found["busy_s"].values()) == pytest.approx(0.016)
     assert 0 <= found["gap"] < 1
+
+
+def test_an_answer_that_is_written_can_be_simulated(graph: Path, ran: Ran, tmp_path: Path) -> None:
+    machine = (str(graph), "--topology", "equal:2")
+    found = ran("search", *machine, "--out", str(tmp_path / "answer.json"), *QUICK)
+    assert json.loads((tmp_path / "answer.json").read_text()) == found
+    again = ran("simulate", *machine, "--placement", str(tmp_path / "answer.json"))
+    assert (again["schema"], again["value_s"]) == ("placewright.simulate/1", found["value_s"])
+
+
+def test_what_search_returns_can_be_simulated(graph: Path) -> None:
+    scenario = pipeline.Scenario(str(graph), "equal:2")
+    found = pipeline.search(scenario, pipeline.Effort("heft", evaluations=9))
+    for placement in (found, found["placement"]):
+        assert pipeline.simulate(scenario, placement)["value_s"] == found["value_s"]
+    with pytest.raises(UsageError, match="The placement"):
+        pipeline.simulate(scenario, {"a": 1})  # type: ignore[dict-item]
 
 
 def test_a_rule_that_is_slower_than_one_device_says_by_how_much(

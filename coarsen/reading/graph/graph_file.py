@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,11 @@ class GraphFile:
     members: tuple[tuple[str, ...], Grouping] | None = None
 
 
+def is_graph_file(path: Path) -> bool:
+    """Return whether a file is a graph by its name, and not a model."""
+    return path.suffix == ".json" or path.suffixes[-2:] == [".json", ".gz"]
+
+
 def read_graph(
     path: Path,
     *,
@@ -44,7 +51,7 @@ def read_graph(
     shapes: InputShapes | None = None,
     rewrites: Rewrites | None = None,
 ) -> GraphFile:
-    """Return the graph of a file: *.json in one of the formats of docs/graph.md, anything else a model.
+    """Return the graph of a file: *.json or *.json.gz in one of the formats of docs/graph.md, else a model.
 
     A model's weights are folded into their consumers. cost_scale: what the costs of a file in the format of Tarnawski
     et al. are multiplied with. limits: what reading a model may take; shapes: what becomes of its dynamic inputs;
@@ -58,7 +65,7 @@ def read_graph(
         raise UsageError(
             f"The cost scale must be above 0, got {cost_scale}.", "Pass --cost-scale with a number above 0."
         )
-    if path.suffix != ".json":
+    if not is_graph_file(path):
         _check_scale(cost_scale, path)
         return _of_model(path, limits or ReadLimits(), shapes or InputShapes(), rewrites or Rewrites())
     if shapes is not None and shapes.given:
@@ -85,10 +92,13 @@ def _check_scale(cost_scale: float, path: Path) -> None:
 
 
 def _read_json(path: Path) -> tuple[Mapping[str, Any], str]:
-    """Return the object in a JSON file, and the sha256 of the file."""
+    """Return the object in a JSON file, perhaps compressed, and the sha256 of its text."""
     try:
         content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
         document = json.loads(content)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ModelError(f"{path} is not valid gzip: {error}.", "Write it again, or give the plain JSON.") from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.", "Give the path of a graph or a model.") from error
     except UNPARSABLE as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.bench.methods import BenchMethod
 from pipeline.core.errors import MissingPackageError, UnknownNameError
-from pipeline.core.stages import ControlledPlacer, LearningPlacer
+from pipeline.core.stages import AblatedPlacer, ControlledPlacer, LearningPlacer
 from pipeline.settings import registry
 from pipeline.settings.declared import uses_seed
 
@@ -21,7 +21,8 @@ class LeagueEntry:
     """A row of the league.
 
     kind: the folder of policy/place that the placer lives in, "other" for plug-ins. control_of: the entry whose claim
-    it controls, "" for none. keeps: whether it takes a policy that was learned elsewhere.
+    it controls, or a part of which it leaves out, "" for none. keeps: whether it takes a policy that was learned
+    elsewhere.
     """
 
     method: BenchMethod
@@ -75,6 +76,7 @@ def _entries_of(name: str, target: str) -> Iterator[LeagueEntry]:
     seeded = uses_seed(name)
     yield LeagueEntry(BenchMethod(name, name, coarsen=(), seeded=seeded, learned=learned), kind, keeps=keeps)
     if isinstance(placer, ControlledPlacer):
-        for control, values in placer.controls.items():
+        ablations = placer.ablations if isinstance(placer, AblatedPlacer) else {}
+        for control, values in {**placer.controls, **ablations}.items():
             method = BenchMethod(f"{name}: {control}", name, dict(values), coarsen=(), seeded=seeded, learned=learned)
             yield LeagueEntry(method, kind, control_of=name)

@@ -36,7 +36,8 @@ instance, and over its lower bound. **wins**, **losses**: share of instances mor
 reference. **best**: share of instances on which nobody is more than 1 % better. **never worse**: share of cells not
 slower than the best single device, and than HEFT. **infeasible**: cells without a placement that fits where somebody
 has one. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
-included."""
+included. **Unseen** are instances of families that no weights which ship with placewright were learned from, or chosen
+by; the table at the end says of each instance whose weights have seen its family."""
 
 
 def write_pages(document: Table, path: Path) -> None:
@@ -90,7 +91,9 @@ def league_sentences(document: Table) -> list[str]:
     said = []
     for table in document["tables"]:
         if table["part"] in ("search", "memory"):
-            said.append(f"- {table['title']}: {_winner_sentence(table)}")
+            said.append(
+                f"- {table['title']}: {_winner_sentence(table, 'unseen')} {_winner_sentence(table, 'standings')}"
+            )
         if table["part"] in ("search", "transfer"):
             said += [f"- {table['title']}, {sentence}" for sentence in _control_sentences(table)]
     return said
@@ -102,14 +105,17 @@ def _count_disturbed(table: Table) -> tuple[int, int]:
     return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
 
 
-def _winner_sentence(table: Table) -> str:
-    rows = [row for row in table["standings"] if row["ratio"] is not None]
+def _winner_sentence(table: Table, which: str) -> str:
+    """Return who is best of the instances that no shipped weights have seen ("unseen"), or of all ("standings")."""
+    rows = [row for row in table[which] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
+    count = max((row["instances"] for row in table[which]), default=0)
+    told = f"{count} unseen" if which == "unseen" else f"all {len(table['instances'])}"
     if not whole:
-        return "nobody found a placement."
+        return "No family is unseen." if which == "unseen" and count == 0 else "nobody found a placement."
     best = whole[0]
     level = [row["placer"] for row in whole[1:] if row["ratio"]["low"] <= best["ratio"]["high"]]
-    words = f"{best['placer']} is first with {ratio_text(best['ratio'], 3)}"
+    words = f"on {told} instances {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
     learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
     if level:
         words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
@@ -302,10 +308,12 @@ def _instance_lines(document: Table) -> list[str]:
             seconds_text(min((s for s in i["single_s"].values() if s is not None), default=None)) or "-",
             seconds_text(i["floor_s"]),
             "yes" if i["trivial"] else "",
+            ", ".join(i["seen_by"]),
         ]
         for i in document["instances"]
     ]
     header = ["instance", "family", "operations", "devices", "level", "best device alone", "lower bound", "trivial"]
+    header += ["seen by"]
     return markdown(header, rows)
 
 

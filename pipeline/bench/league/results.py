@@ -15,6 +15,7 @@ from pipeline.bench.league.protocol import REFERENCE
 from pipeline.bench.league.rounds import LeagueCell, LeagueRound
 from pipeline.bench.league.standings import LeagueRow
 from pipeline.bench.league.tables import repaid_rows, table_of
+from pipeline.offline.curriculum import seen_by
 from pipeline.report.comparison import write_record
 from pipeline.result.result import read_versions
 from pipeline.store.store import write_json
@@ -115,6 +116,7 @@ def _instance_facts(here: Arena) -> dict[str, Any]:
         "family": instance.family,
         "graph": instance.graph.text,
         "seed": instance.graph.seed,
+        "seen_by": list(seen_by(instance.graph.text)),
         "topology": instance.topology,
         "level": instance.level,
         "memory_share": instance.share,

@@ -24,6 +24,7 @@ from pipeline.bench.league.standings import (
     seconds_to,
 )
 from pipeline.bench.summary import geometric_mean
+from pipeline.offline.curriculum import seen_by
 
 EVALUATIONS = (1, 10, 100, 300, 1000, 3000, 10_000, 100_000)
 SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0, 60.0)
@@ -37,6 +38,7 @@ def table_of(
     records: of all cells of the round. references: those of the reference at its own budget, on the same instances.
     """
     baselines = Baselines.of(records, references, {i.name: load_arena(i).floor_s for i in asked.instances})
+    unseen = {i.name for i in asked.instances if not seen_by(i.graph.text)}
     document: dict[str, Any] = {
         "part": asked.part,
         "title": asked.title,
@@ -47,6 +49,7 @@ def table_of(
         },
         "instances": [i.name for i in asked.instances],
         "standings": [asdict(row) for row in rank_placers(records, baselines)],
+        "unseen": [asdict(row) for row in rank_placers([r for r in records if r["model"] in unseen], baselines)],
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
     }
     if asked.part == "search":

@@ -167,6 +167,10 @@
       pairs.set(key, known);
     }
     wires = [...pairs.values()].sort((x, y) => (y.crosses ?? 0) - (x.crosses ?? 0)).slice(0, WIRES);
+    // Labels of the largest tensors come first; one that would cover a box or another label is left to the tip of its wire.
+    const overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+    const taken = [...places].filter(([code]) => code >= 0 || !open.has(-1 - code)).map(([, place]) => place);
+    wires.sort((x, y) => y.cut - x.cut);
     let told = 0;
     for (const wire of wires) {
       const from = places.get(wire.a), to = places.get(wire.b);
@@ -175,7 +179,10 @@
       const path = make("path", { class: `wire${wire.crosses ? " cut" : ""}${touches ? " near" : ""}`, d });
       path.append(make("title", {}, `${plural(wire.tensors, "tensor")}, ${bytes(wire.bytes)}${wire.crosses ? `, of which ${bytes(wire.cut)} between devices` : ""}`));
       lines.append(path);
-      if (wire.crosses && told++ < LABELS) labels.append(make("text", { class: "bytes", x: x + 4, y: y + 4 }, bytes(wire.cut)));
+      const words = bytes(wire.cut), spot = { x: x + 4, y: y - 6, width: 6 * words.length, height: 12 };
+      if (!wire.crosses || told >= LABELS || taken.some((other) => overlap(other, spot))) continue;
+      taken.push(spot); told += 1;
+      labels.append(make("text", { class: "bytes", x: x + 4, y: y + 4 }, words));
     }
   };
 

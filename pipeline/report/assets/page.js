@@ -26,12 +26,13 @@ for (const table of document.querySelectorAll("table.sortable")) {
       for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
-      const number = (text) => (text.trim() === "" ? Infinity : Number(text));
+      const empty = (row) => value(row).trim() === "";
       const compare = (a, b) => {
-        const [x, y] = [number(value(a)), number(value(b))];
-        return Number.isNaN(x) || Number.isNaN(y) ? value(a).localeCompare(value(b)) : x === y ? 0 : x - y;
+        const [x, y] = [Number(value(a)), Number(value(b))];
+        return Number.isNaN(x) || Number.isNaN(y) ? value(a).localeCompare(value(b)) : x - y;
       };
-      body.append(...[...body.rows].sort((a, b) => (up ? compare(a, b) : compare(b, a))));
+      // Cells without a value stand last, whichever way the others are sorted.
+      body.append(...[...body.rows].sort((a, b) => empty(a) - empty(b) || (empty(a) ? 0 : up ? compare(a, b) : compare(b, a))));
     });
   });
 }

@@ -23,6 +23,7 @@ from policy.place.local.packings import LARGE, packings
 from policy.place.local.spilling import spill_blocks
 
 MOVES = MoveShares(clusters=0.2, longest=4, copies=0.3, swaps=0.5)
+OVER_S = 1e-3  # seconds of a search whose time is over before it begins
 CHUNK = 64  # moves of a local search, between two looks at what fits
 FIRST = (
     6  # local searches in which excess is annealed from warm to cold at first; every further round takes twice as many
@@ -102,12 +103,13 @@ def repair_memory(search: Search, *, seed: int) -> None:
 def unlimited(search: Search, *, seconds: float) -> Search:
     """Return a search for the same problem on devices that hold everything, for so many seconds at most.
 
+    Where the time is over already, as on a busy machine, it ends at once.
     What it asks is asked by `search`, which pays for it and keeps what happens to fit. No placement has an order.
     """
     problem = search.problem
     devices = tuple(replace(d, memory_bytes=0) for d in problem.topology.devices)
     relaxed = replace(problem, start=None, ordered=False).on(topology=replace(problem.topology, devices=devices))
-    budget = Budget(max(1, search.left), seconds if math.isfinite(seconds) else None)
+    budget = Budget(max(1, search.left), max(seconds, OVER_S) if math.isfinite(seconds) else None)
     return Search(relaxed, _WithoutMemory(search), budget, lambda _: None, author=search.author)
 
 
@@ -143,7 +145,11 @@ def _anneal_excess(
         chunk = int(np.clip(STRETCH_S * EVALUATED_PER_S / search.problem.graph.n, 4, CHUNK))
     steps = max(2, min(steps, search.left // chunk))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
-    price = _outweighing(search)
+    # a price at which one byte is more expensive than any placement is long, about
+    costs, graph = search.problem.costs, search.problem.graph
+    work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
+    sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
+    price = 10.0 * max(work_s + sent_s, 1e-9)
     for step in range(steps):
         if search.best is not None or search.left <= 0:
             break
@@ -156,14 +162,6 @@ def _anneal_excess(
         drawn = chosen.drawn(rng, placement, MOVES, threshold_s, price_s_per_byte=price)
         placement = search.local_search(placement, drawn).end
     return placement
-
-
-def _outweighing(search: Search) -> float:
-    """Return a price per byte at which one byte is more expensive than any placement is long, about."""
-    costs, graph = search.problem.costs, search.problem.graph
-    work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
-    sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
-    return 10.0 * max(work_s + sent_s, 1e-9)
 
 
 def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_bytes: Int64) -> Int32:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
@@ -33,6 +32,7 @@ from pipeline.placing.journal import Journal, Remembered
 from pipeline.placing.searchers import Searcher, in_turn, lower_placement
 from pipeline.settings.config import Settings
 from pipeline.settings.registry import build_implementation
+from pipeline.shared.payload import from_json
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.place import PlaceParams, rounds_within
 from pipeline.stages.plan import plan_tasks
@@ -264,7 +264,7 @@ def test_where_next_to_nothing_is_left_of_the_budget_nothing_is_measured() -> No
         for t in plan_tasks(ModelFile(Path("m.xml"), "0" * 64), settings, HostMachine((), {}, "here"))
         if t.stage == "place"
     )
-    params = TypeAdapter(PlaceParams).validate_python(task.params)
+    params = from_json(PlaceParams, task.params)
     assert rounds_within(params, 2.0, 10.0) == Rounds(3, 9, 600, 2.0, 5.0)
     assert rounds_within(params, 2.0, math.inf) == Rounds(3, 9, 600, 2.0, math.inf)
     short = rounds_within(params, 1e-6, 4.0)

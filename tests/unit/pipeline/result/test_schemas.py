@@ -31,6 +31,13 @@ def test_every_schema_is_an_object_of_the_current_draft(name: str) -> None:
     assert schema["type"] == "object"
 
 
+def test_every_kind_of_document_has_a_schema_of_its_own_name() -> None:
+    names = [schema_of(name)["$id"] for name in TYPES]
+    assert len(set(names)) == len(names)
+    tags = ["search", "simulate", "bound", "result", "batch"]
+    assert [schema_of(name)["$id"] for name in tags] == [f"urn:placewright.{tag}/1" for tag in tags]
+
+
 def properties(name: str, *path: str) -> set[str]:
     schema = schema_of(name)
     at: Any = schema

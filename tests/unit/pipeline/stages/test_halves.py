@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from pipeline.core.devices import CostTable
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.settings.config import Settings
+from pipeline.shared.payload import from_json
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.place import PlaceParams, rows_without_search
 from pipeline.stages.plan import plan_tasks
@@ -52,7 +52,7 @@ def test_who_asks_for_a_search_gets_one(changed: dict[str, Any]) -> None:
 
 
 def told(subject: Subject) -> tuple[Any, Any]:
-    params = TypeAdapter(PlaceParams).validate_python(planned({})["place"].params)
+    params = from_json(PlaceParams, planned({})["place"].params)
     rows, (search,) = rows_without_search(params, subject)
     return rows, search
 

@@ -26,6 +26,7 @@ from policy.place.exact.shared.cpsat import CpSat, size_of
 from policy.place.lists import work
 from policy.place.local import packings
 from policy.place.local.anneal import Anneal
+from policy.place.local.room import unlimited
 from policy.place.portfolio import Portfolio
 from policy.place.rules import catalogue
 from policy.place.rules.metis import Metis
@@ -115,6 +116,12 @@ def test_the_start_that_leaves_memory_aside_is_as_fast_as_a_rule_blind_to_memory
     assert search.simulator is not None
     assert search.spent == search.simulator.evaluations
     assert Portfolio()._unlimited(free, 1) is None
+
+
+def test_a_search_that_leaves_memory_aside_ends_at_once_where_the_time_is_over() -> None:
+    problem = wide_problem(memory_bytes=80)
+    search = Search(problem, simulator_of(problem, "T2"), Budget(LONG), ignore_progress)
+    assert unlimited(search, seconds=-0.01).left_s < 0.01
 
 
 def test_the_bound_and_the_work_are_made_once_per_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -383,3 +384,18 @@ def test_every_official_file_is_read_and_survives_as_our_document(path: Path) ->
     assert found.graph.out_bytes.sum() / 2.0**31 == pytest.approx(sum(cost.values()) / 1e3, abs=len(cost) / 2.0**31)
     again = read_document(to_document(found), where="it")
     assert same(again.graph, found.graph)
+
+
+def test_a_compressed_graph_is_the_graph(tmp_path: Path) -> None:
+    plain, compressed = tmp_path / "a.json", tmp_path / "a.json.gz"
+    plain.write_text(json.dumps(FULL), encoding="utf-8")
+    compressed.write_bytes(gzip.compress(plain.read_bytes()))
+    first, second = read_graph(plain).workload.graph, read_graph(compressed).workload.graph
+    assert first.names == second.names
+    assert first.source == second.source
+    compressed.write_bytes(gzip.compress(plain.read_bytes())[:-20])
+    with pytest.raises(ModelError, match="is not valid gzip"):
+        read_graph(compressed)
+    compressed.write_bytes(plain.read_bytes())
+    with pytest.raises(ModelError, match="is not valid gzip"):
+        read_graph(compressed)
