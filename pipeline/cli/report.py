@@ -42,7 +42,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     if measure:
         if len(runs) != 1:
             raise UsageError("Only one run can be measured.", "Name one run directory.")
-        from pipeline.report.measured_timeline import measure_timeline
+        from pipeline.report.timeline import measure_timeline
 
         measure_timeline(runs[0])
     written = _write_page(runs, out, quiet=options["quiet"])
