@@ -33,9 +33,9 @@ class Measured:
     """What one start of a configuration came to.
 
     goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
-    the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the
-    stated load, or in closed loops. windows: how many it took. limit: which limit it does not keep. failed: models that
-    failed; figures are of the others.
+    the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
+    or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
+    it does not keep. failed: models that failed; figures are of the others.
     """
 
     goodness: float
@@ -45,6 +45,7 @@ class Measured:
     peak_bytes: int = 0
     windows: int = 1
     precisions: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
     limit: str = ""
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
 
@@ -215,4 +216,5 @@ class Yardstick:
         elif limits.processor_s and window.processor_s > limits.processor_s:
             broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
         taken = seats.load_s, window.processor_s, window.peak_bytes, windows
-        return Measured(goodness, figures, *taken, precisions, broken, window.failed)
+        requests = {name: told["requests"] for name, told in seats.loaded.items()}
+        return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed)

@@ -262,7 +262,8 @@ class ScenarioSearch:
             entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            if share.left_s < self._sight_s and candidate.kind != "defaults":
+            left_s = min(share.left_s, self.deadline.left_s - self._least_final_s)
+            if left_s < self._sight_s and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
             self.say(f"trying {candidate.name}")
@@ -270,6 +271,11 @@ class ScenarioSearch:
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
+
+    @property
+    def _least_final_s(self) -> float:
+        """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
+        return 3 * self.settings.least_starts * FRESH * self._sight_s / (1 - CHECK_SHARE)
 
     @property
     def _sight_s(self) -> float:
