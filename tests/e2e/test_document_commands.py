@@ -35,6 +35,7 @@ NEEDS = {
     "AUTO": "a device that AUTO chooses: tests/e2e/test_deploy_cli.py",
     "throughput": "a minute of measuring: tests/e2e/test_verdict_cli.py",
     "--to ovms": "a run that plug-ins alone can express: tests/unit/pipeline/deploy/test_emit.py",
+    "box.toml": "a scenario and its models: tests/e2e/test_scenario_cli.py",
     "--before": "environments with two versions: tests/unit/pipeline/gate/test_gate.py",
     "--ci": "the folder of a repository: tests/unit/pipeline/gate/test_gate_ci.py",
     "--machines": "calibrations of several models: tests/unit/pipeline/deploy/test_predict.py",
