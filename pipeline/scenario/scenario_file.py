@@ -168,7 +168,7 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
     )
     if load.late == "drop" and math.isinf(load.deadline_s):
         faults.add(f'model {name} has late = "drop", but no deadline')
-    shapes = _read_shapes(entry.get("shape", ()))
+    shapes = tuple(entry.get("shape", ()))
     if "phases" not in entry:
         return [(load, ModelSource(model, shapes, data))]
     whole = sum(phase.get("share", 1.0) for phase in entry["phases"])
@@ -182,22 +182,10 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
                 weight=load.weight * phase.get("share", 1.0) / whole,
                 phases=(Phase(phase["name"], {}, phase.get("share", 1.0) / whole),),
             ),
-            ModelSource(model, _read_shapes(phase["shape"]), ""),
+            ModelSource(model, tuple(phase["shape"]), ""),
         )
         for phase in entry["phases"]
     ]
-
-
-def _read_shapes(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return sizes of inputs as --shape takes them; NAME[1,3,320,320], as OpenVINO's tools write it, will do as well.
-
-    >>> _read_shapes(["x[1,3,320,320]", "y=1x8"])
-    ('x=1x3x320x320', 'y=1x8')
-    """
-    return tuple(
-        re.sub(r"^(.*)\[([0-9?., ]+)\]$", lambda m: f"{m[1]}={m[2].replace(' ', '').replace(',', 'x')}", t)
-        for t in texts
-    )
 
 
 def _read_arrivals(

@@ -76,7 +76,7 @@ def test_phases_share_the_requests_of_their_model(tmp_path: Path) -> None:
     text += '[[models.phases]]\nname = "long"\nshape = ["x[1,3,224,224]"]\n'
     file = read(tmp_path, text)
     assert {load.name: load.rate for load in file.scenario.models} == {"detector-short": 11.25, "detector-long": 3.75}
-    assert file.sources["detector-long"].shapes == ("x=1x3x224x224",)
+    assert file.sources["detector-long"].shapes == ("x[1,3,224,224]",)
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def test_a_closed_loop_goes_on_when_all_that_a_request_has_caused_has_ended() ->
 
 
 def test_late_requests_are_dropped_where_that_was_asked() -> None:
-    load = ModelLoad("a", rate=500, deadline_s=0.01, late="drop")
-    log = run({"a": [lambda: time.sleep(0.01)]}, load)["a"]
+    load = ModelLoad("a", rate=100, deadline_s=0.01, late="drop")
+    log = run({"a": [lambda: time.sleep(0.02)]}, load)["a"]  # all could be served before the end
     assert log.dropped > 0
     assert np.isinf(log.percentile_s(99))
 
