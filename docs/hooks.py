@@ -11,7 +11,12 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = {"index.md": "README.md", "architecture.md": "ARCHITECTURE.md", "benchmarks.md": "benchmarks/README.md"}
+OUTSIDE = {
+    "index.md": "README.md",
+    "architecture.md": "ARCHITECTURE.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "changelog.md": "CHANGELOG.md",
+}
 LOG = logging.getLogger("mkdocs.hooks.placewright")  # a warning there fails a strict build
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
@@ -45,12 +50,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def site_path(path: str) -> str | None:
-    """Return where a file of the repository lies on the site, None for what is no page.
+    """Return where a page or picture of the repository lies on the site, None for what is neither.
 
-    >>> site_path("README.md"), site_path("docs/tune.md"), site_path("pipeline/api.py")
-    ('index.md', 'tune.md', None)
+    >>> site_path("README.md"), site_path("docs/images/a.svg"), site_path("pipeline/api.py")
+    ('index.md', 'images/a.svg', None)
     """
     for name, outside in OUTSIDE.items():
         if path == outside:
             return name
-    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith(".md") else None
+    return path.removeprefix("docs/") if path.startswith("docs/") and path.endswith((".md", ".svg", ".png")) else None

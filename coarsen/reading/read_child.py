@@ -51,9 +51,16 @@ def answer_command(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]
     told: dict[str, Any] = {}
     try:
         if "departing" in command:
-            told = {"name": _first_departure(command["departing"])}
+            asked = command["departing"]
+            from coarsen.reading.reference.first_departure import first_departure
+
+            folder, source = Path(asked["folder"]), Path(asked["source"])
+            told = {"name": first_departure(folder, source, asked["kind"], asked["output"], asked["seconds"])}
         elif "results" in command:
-            told = _source_results(command["results"])
+            from coarsen.reading.model.results_order import ResultsOrder
+            from coarsen.reading.reference.source_results import write_source_results
+
+            told = write_source_results(ResultsOrder(**command["results"]))
         else:
             afterwards = _read_model(command)
     except PlacewrightError as error:
@@ -64,20 +71,6 @@ def answer_command(command: dict[str, Any]) -> tuple[dict[str, Any], Afterwards]
     finally:
         logging.getLogger().removeHandler(said)
     return {"said": said.lines, **told, **fault}, afterwards
-
-
-def _first_departure(asked: dict[str, Any]) -> str:
-    from coarsen.reading.reference.first_departure import first_departure
-
-    folder, source = Path(asked["folder"]), Path(asked["source"])
-    return first_departure(folder, source, asked["kind"], asked["output"], asked["seconds"])
-
-
-def _source_results(asked: dict[str, Any]) -> dict[str, Any]:
-    from coarsen.reading.model.results_order import ResultsOrder
-    from coarsen.reading.reference.source_results import write_source_results
-
-    return write_source_results(ResultsOrder(**asked))
 
 
 def _do_nothing() -> None:
@@ -136,20 +129,16 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()))
 
 
-def _say_what_runs() -> None:
-    """Write to standard error what is about to run, for whoever reads the last words of this process."""
-    from coarsen.reading.model import size_trial
-
-    size_trial.logger.setLevel(logging.INFO)
-    size_trial.logger.addHandler(logging.StreamHandler())
-
-
 def main() -> None:
     """Answer the command on standard input."""
     die_with_parent()
     die_first()
     os.environ["CI"] = "true"  # keeps `import openvino` from reporting home
-    _say_what_runs()
+    # Write to standard error what is about to run, for whoever reads the last words of this process
+    from coarsen.reading.model import size_trial
+
+    size_trial.logger.setLevel(logging.INFO)
+    size_trial.logger.addHandler(logging.StreamHandler())
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what native code prints must not mix with the answer
     said, afterwards = answer_command(json.load(sys.stdin))

@@ -174,7 +174,10 @@ def _run_command(
                 process, path, limits, memory_bytes, Until(end, lambda: os.fstat(answers.fileno()).st_size > 0)
             )
             if command["reference"] is not None:
-                _let_run(process, command["reference"]["limit_s"], memory_bytes)
+                # Wait until a process that has answered ends, or exceeds a limit
+                end = time.monotonic() + command["reference"]["limit_s"]
+                while process.poll() is None and time.monotonic() < end and _own_bytes(process.pid) <= memory_bytes:
+                    time.sleep(POLL_S)
         finally:
             process.kill()
             process.wait()
@@ -205,13 +208,6 @@ def _death_error(path: Path, words: str, how: str) -> _EndedError:
     else:
         remedy = CHECK_FILE
     return _EndedError(f"Reading {path} failed: its process {words}.", remedy, how)
-
-
-def _let_run(process: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> None:
-    """Wait until a process that has answered ends, or exceeds a limit."""
-    end = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < end and _own_bytes(process.pid) <= memory_bytes:
-        time.sleep(POLL_S)
 
 
 @dataclass(frozen=True, slots=True)

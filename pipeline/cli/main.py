@@ -25,7 +25,7 @@ COMMANDS = {
     "batch": "pipeline.cli.jobs:batch",
     "bench": "pipeline.cli.bench:bench",
     "calibrate": "pipeline.cli.calibrate:calibrate",
-    "predict": "pipeline.cli.predict:predict",
+    "predict": "pipeline.cli.calibrate:predict",
     "search": "pipeline.cli.search:search",
     "simulate": "pipeline.cli.search:simulate",
     "bound": "pipeline.cli.search:bound",

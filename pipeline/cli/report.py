@@ -42,7 +42,7 @@ def report(runs: tuple[Path, ...], out: Path | None, measure: bool, mlflow: str 
     if measure:
         if len(runs) != 1:
             raise UsageError("Only one run can be measured.", "Name one run directory.")
-        from pipeline.report.measured_timeline import measure_timeline
+        from pipeline.report.timeline import measure_timeline
 
         measure_timeline(runs[0])
     written = _write_page(runs, out, quiet=options["quiet"])
@@ -76,9 +76,15 @@ def _write_page(runs: tuple[Path, ...], out: Path | None, *, quiet: bool) -> lis
     if not runs[0].is_dir():
         raise UsageError(f"{runs[0]} is not a folder.", "Name a run directory, two, or a folder of some.")
     if is_run(runs[0]):
+        from pipeline.deploy.several import is_scenario_run
         from pipeline.report.run_page import REPORT, write_report
 
         path = out or runs[0] / REPORT
+        if is_scenario_run(runs[0]):
+            from pipeline.report.scenario_page import write_scenario_page
+
+            write_scenario_page(runs[0], path)
+            return [path]
         write_report(runs[0], path=path, again=True)
         return [path]
     path = out or runs[0] / INDEX

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,15 @@ OF_THE_SYSTEM = frozenset(
 )
 NAMED = 5  # names that a message lists
 CHOICES = 12  # names to choose from that a message lists
+OPTION = re.compile(r"--([a-z][a-z0-9-]*)")
+ARGUMENTS = {  # of options that are not called so in Python
+    "no-memory": "memory=False",
+    "no-ties": "ties=False",
+    "budget": "budget_s",
+    "mode": "ordered",
+    "contiguous": 'contiguity="ordered"',
+    "set": "settings",
+}
 UNPARSABLE = (
     ValueError,
     RecursionError,
@@ -51,6 +61,17 @@ class PlacewrightError(Exception):
 
     def __str__(self) -> str:
         return f"{self.cause} {self.remedy}".strip()
+
+
+def in_arguments(text: str) -> str:
+    """Return a message in terms of Python's arguments instead of options; commands in backticks stay as they are.
+
+    >>> in_arguments("pass --cost-scale, or run `placewright list --json`; --no-memory helps")
+    'pass cost_scale, or run `placewright list --json`; memory=False helps'
+    """
+    parts = text.split("`")
+    parts[::2] = [OPTION.sub(lambda m: ARGUMENTS.get(m[1], m[1].replace("-", "_")), part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def error_document(error: PlacewrightError) -> dict[str, Any]:

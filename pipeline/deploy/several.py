@@ -21,9 +21,8 @@ from pipeline.deploy.emit import (
 from pipeline.deploy.rendering import render_template
 from pipeline.result.deployment import Deployment
 from pipeline.result.directory import RESULT
-from pipeline.result.records import from_json
 from pipeline.scenario.records import SCHEMA, ScenarioResult
-from pipeline.shared.payload import read_json
+from pipeline.shared.payload import from_json, read_json
 from pipeline.store.store import write_text
 
 if TYPE_CHECKING:

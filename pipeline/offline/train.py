@@ -119,11 +119,11 @@ def _resume_course(
     remedy = "Give another folder with --out, or remove this file to begin from scratch."
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["chosen"] != chosen:
-            raise UsageError(f"{path} is of a training with other settings.", remedy)
-        return read(document)
+        if document["chosen"] == chosen:
+            return read(document)
     except (KeyError, TypeError, *UNPARSABLE) as error:
         raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
+    raise UsageError(f"{path} is of a training with other settings.", remedy)
 
 
 def _first_of_families(exercises: Sequence[Exercise], limit: int | None) -> list[Exercise]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,17 +11,23 @@ import numpy as np
 from markupsafe import Markup
 
 from pipeline.core.arrays import Bool, Float64, Int64
-from pipeline.core.errors import StoreError
+from pipeline.core.errors import MeasurementError, StoreError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph
 from pipeline.core.simulation import Timeline
 from pipeline.progress.perfetto import trace_of
 from pipeline.report import svg
 from pipeline.report.text import count_text, seconds_text, shorten
+from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
+from pipeline.result.directory import RunDirectory
+from pipeline.settings.config import Settings
 from pipeline.shared.payload import from_json, read_json
+from pipeline.store.store import write_json
+from pipeline.system.machine_lock import measuring_alone
 
 SCHEMA: Literal["placewright.timeline/1"] = "placewright.timeline/1"
 MEASURED = "timeline.json"  # in a run directory: what devices really did, where segments were measured
+INFERENCES = 31  # of which the one of median latency is the timeline
 LEFT, ROW, BAR = 150.0, 26.0, 14.0
 MERGED = 800.0  # of the whole: what is nearer than that is one bar
 NEAR = 1e-9  # share of the whole by which figures of one moment may differ
@@ -60,6 +66,39 @@ class TimelineRecord:
     steps: list[StepRecord]
     transfers: list[TransferRecord]
     value_s: float
+
+
+def measure_timeline(folder: Path) -> None:
+    """Write timeline.json into a run directory: of some inferences on this machine that of median latency.
+
+    Segments share their tensors, so that nothing is told of transfers.
+
+    Raises:
+        StoreError: the folder holds no finished run, or cannot be written.
+        UsageError: the answer does not run in segments.
+        MeasurementError: the segments are damaged, or a device refuses one.
+    """
+    from runtime.executor.placed import PlacedError
+    from runtime.executor.timing import timed_inferences
+
+    deployment, manifest = Deployment.load(folder), RunDirectory(folder).manifest()
+    if not runs_in_segments(deployment.record.target) or manifest is None:
+        raise UsageError(
+            f"{folder} runs as one compiled model, which tells no timeline.", "Leave --measure out, or use `where`."
+        )
+    settings = Settings.from_json(manifest["settings"])
+    size, split = settings.measure.dynamic_size, folder / SPLIT
+    try:
+        with measuring_alone(lambda _: None):
+            timed = timed_inferences(split, deployment.model, seed=settings.seed, dynamic_size=size, count=INFERENCES)
+    except PlacedError as error:
+        raise MeasurementError(
+            f"The segments in {split} cannot be run: {error}.", f"Write them again: placewright measure --run {folder}"
+        ) from error
+    middle = sorted(timed, key=lambda inference: inference.latency_s)[len(timed) // 2]
+    steps = [StepRecord(s.name, s.device, s.start_s, s.end_s) for s in middle.segments]
+    devices = list(deployment.record.devices)
+    write_json(folder / MEASURED, asdict(TimelineRecord(SCHEMA, devices, steps, [], middle.latency_s)))
 
 
 def measured_timeline(folder: Path) -> Timeline | None:

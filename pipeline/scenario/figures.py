@@ -22,8 +22,9 @@ LEAST_S = 0.4  # of a window that counts
 STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
-UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where too few were seen
+UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
+SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight of a load that should grow
 CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
 
 
@@ -34,7 +35,8 @@ class Measured:
     goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
     the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the
     stated load, or in closed loops. windows: how many it took. limit: which limit it does not keep. failed: models that
-    failed; figures are of the others.
+    failed; figures are of the others. multiple: of the stated rates in the last window. seen_s: model -> its percentile
+    of the requests of that window, however few they were.
     """
 
     goodness: float
@@ -46,6 +48,8 @@ class Measured:
     precisions: Mapping[str, str] = field(default_factory=dict)
     limit: str = ""
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+    multiple: float = 1.0
+    seen_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def least_requests(percentile: float, times: float = 1.0) -> int:
@@ -104,6 +108,11 @@ class Yardstick:
     closed_s: float = 0.8
     deadline: Deadline = NEVER
 
+    @property
+    def sight_times(self) -> float:
+        """Return how many times as many requests as a percentile takes a first sight should see."""
+        return SIGHT_TIMES if self.scenario.objective == "load" else 1.0
+
     def times(self, multiple: float = 1.0, least: float = 1.0) -> LoadTimes:
         """Return how long a window is, in which every percentile that matters can be told, unless that is too long.
 
@@ -134,20 +143,17 @@ class Yardstick:
         known = [m for m in scenario.models if m.name not in window.failed]
         return window, [served_figures(m, window.logs[m.name], window, multiple) for m in known]
 
-    def slack(self, figures: Sequence[ServedFigures]) -> float:
-        """Return log(latency / deadline) of the model for which that is the largest; below 0 all deadlines hold.
+    def slack(self, window: Window) -> float:
+        """Return log(latency / deadline) of the model for which that is the largest; at most 0 all deadlines hold.
 
-        Where a percentile cannot be told, that of the requests that were seen stands for it.
+        Where so few requests do not tell the percentile, the slowest of them stands for it.
         """
-        worst = -math.inf
-        for f in figures:
-            deadline_s = self.scenario.model(f.name).deadline_s
-            if math.isinf(deadline_s):
-                continue
-            if f.latency_s is None:
-                worst = max(worst, UNSERVED if f.dropped or f.holds is False else UNTOLD)
-            else:
-                worst = max(worst, math.log(f.latency_s / deadline_s))
+        worst = -UNSERVED
+        for load in self.scenario.models:
+            if math.isfinite(load.deadline_s) and load.name in window.logs:
+                seconds = window.logs[load.name].percentile_s(load.percentile)
+                over = UNTOLD if math.isnan(seconds) else math.log(max(seconds, 1e-9) / load.deadline_s)
+                worst = max(worst, min(over, UNSERVED))
         return worst
 
     def goodness(self, figures: Sequence[ServedFigures]) -> float:
@@ -164,19 +170,20 @@ class Yardstick:
 
         bar: the multiple to begin with, the greatest that another holds.
         """
-        window, figures = self.look(seats, seed, multiple=bar)
+        least = self.sight_times
+        window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
             return self._measured(seats, window, figures, self.goodness(figures), 1)
         multiple, count, held = bar, 1, 0.0
-        while (slack := self.slack(figures)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
+        while (slack := self.slack(window)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
             if self.deadline.passed:
                 break
             held, multiple, count = multiple, multiple * STEP, count + 1
-            window, figures = self.look(seats, seed, multiple=multiple)
+            window, figures = self.look(seats, seed, multiple=multiple, least=least)
         if held:  # the greatest lies between the last two, the higher the less too slow the last was
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
-            goodness = math.log(bar) - min(slack, UNSERVED) / 2
+            goodness = math.log(bar) - slack / 2
         return self._measured(seats, window, figures, goodness, count)
 
     def measure(self, seats: SeatedModels, seed: int, guess: float) -> Measured:
@@ -189,7 +196,7 @@ class Yardstick:
         while True:
             window, figures = self.look(seats, seed + count, multiple=multiple)
             count += 1
-            if self.slack(figures) <= 0:
+            if self.slack(window) <= 0:
                 low = multiple
             else:
                 high = multiple
@@ -216,4 +223,9 @@ class Yardstick:
         elif limits.processor_s and window.processor_s > limits.processor_s:
             broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
         taken = seats.load_s, window.processor_s, window.peak_bytes, windows
-        return Measured(goodness, figures, *taken, precisions, broken, window.failed)
+        seen_s = {
+            m.name: window.logs[m.name].percentile_s(m.percentile) for m in limits.models if m.name in window.logs
+        }
+        finite_s = {name: seconds for name, seconds in seen_s.items() if math.isfinite(seconds)}
+        multiple = max((f.multiple for f in figures), default=0.0) or 1.0
+        return Measured(goodness, figures, *taken, precisions, broken, window.failed, multiple, finite_s)

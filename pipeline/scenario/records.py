@@ -202,8 +202,8 @@ class PredictedConfiguration:
     """What the simulator said of a configuration before it was measured under load.
 
     value: as in `ConfigurationRecord`; None where it was not predicted, or is no number. latencies_s: model -> its
-    percentile at the load of its first sight, `multiple` times the stated one (0 in closed loops); measured_s: the same
-    as it was measured. held_out: whether its measurement was kept from what the simulator was fitted to.
+    percentile in its first sight, at `multiple` times the stated load, of as few requests as that saw; measured_s: the
+    same as it was measured. held_out: whether its measurement was kept from what the simulator was fitted to.
     """
 
     configuration: str
@@ -258,8 +258,8 @@ class ScenarioResult:
     best: str
     verdict: str
     speedup: RatioEstimate
+    contest: ScenarioContest
     notes: list[str] = field(default_factory=list)
-    contest: ScenarioContest | None = None
     check: CheckRecord | None = None
     alone: list[AloneRecord] = field(default_factory=list)
     pairs: list[PairRecord] = field(default_factory=list)

@@ -267,7 +267,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         "configurations": [asdict(row) for row in rows],
         "control": found.control,
         "best": found.best,
-        "contest": None if found.judgement is None else asdict(_contest_record(found, settings)),
+        "contest": asdict(_contest_record(found, settings)),
         "alone": [asdict(record) for record in found.alone],
         "forecast": asdict(found.forecast),
         "check": None if found.checked is None else asdict(found.checked),
@@ -337,8 +337,6 @@ def _configuration_record(
 
 def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> ScenarioContest:
     judgement, best = found.judgement, found.entrants[found.best]
-    if judgement is None:
-        raise RuntimeError("a contest without a judgement")
     over: dict[str, RatioEstimate] = {}
     for name, other in found.entrants.items():
         if other.candidate.kind in BASELINES and other is not best:
@@ -346,10 +344,12 @@ def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> Scenar
             logs = [x for x in logs if math.isfinite(x)]
             if len(logs) > 1:
                 over[name] = RatioEstimate.of_logs(*mean_interval(logs, settings.level), len(logs))
-    noise = judgement.noise if math.isfinite(judgement.noise) else None
-    claimed = [name for name in judgement.claimed if found.entrants[name].candidate.kind == "searched"]
+    noise = judgement.noise if judgement is not None and math.isfinite(judgement.noise) else None
+    names = judgement.claimed if judgement is not None else ()
+    claimed = [name for name in names if found.entrants[name].candidate.kind == "searched"]
+    disturbed = judgement is not None and judgement.disturbed
     return ScenarioContest(
-        found.control, settings.level, settings.least, claimed, noise, judgement.disturbed, over, found.missing_s
+        found.control, settings.level, settings.least, claimed, noise, disturbed, over, found.missing_s
     )
 
 
@@ -360,7 +360,7 @@ def _write_result(
     document = payload.read_json(measured.entry.path(SEARCH))
     rows = [payload.from_json(ConfigurationRecord, row) for row in document["configurations"]]
     answer = next(row for row in rows if row.name == document["best"])
-    contest = payload.from_json(ScenarioContest, document["contest"]) if document["contest"] else None
+    contest = payload.from_json(ScenarioContest, document["contest"])
     check = payload.from_json(CheckRecord, document["check"]) if document["check"] else None
     scenario = plan.file.scenario
     forecast = payload.from_json(ScenarioForecast, document["forecast"])

@@ -217,7 +217,7 @@ def _check_chains(loads: Sequence[ModelLoad], faults: Faults) -> None:
     known = {load.name: load for load in loads}
     for load in loads:
         if load.after and load.after not in known:
-            faults.add(f"model {load.name} is after {load.after!r}: {suggest_name(load.after, known).rstrip('.')}")
+            faults.add(f"model {load.name} is after an unknown {load.after!r} ({suggest_name(load.after, known)})")
     for load in loads:
         seen, at = [load.name], load.after
         while at in known and at not in seen:

@@ -44,6 +44,7 @@ FIRST_SHARE = 2 / 3  # of it, for the configurations that are tried first; the r
 FILL_S, LEAST_S, MOST_S = 0.05, 0.2, 0.6  # of a window of a probe
 INFERENCES, MOST_KEPT = 20, 200  # that a window of a probe should see, and that are kept of it
 MOST_PAIRS = 6  # of one configuration that are probed
+SIGHT_SEED = 0  # of first sights, whose arrivals are simulated
 RAREST = 2_000  # requests simulated of the model that has the fewest: twenty are beyond the 99th percentile
 
 Ask = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # of a journal
@@ -105,29 +106,33 @@ class ConfigurationPredictor:
             service = self.service(configuration)
             if service is None:
                 continue
-            multiple = max((f.multiple for f in sight.figures), default=0.0)
-            scenario = self.scenario.scaled(multiple or 1.0)
-            times = self.yardstick.times(multiple or 1.0)
-            predicted_s = predict_window(scenario, service, seconds=times.measured_s, warm_up_s=times.fill_s, seed=0)
-            measured_s = {f.name: f.latency_s for f in sight.figures if f.latency_s is not None}
-            for model, seconds in measured_s.items():
+            times = self.yardstick.times(sight.multiple, self.yardstick.sight_times)
+            predicted_s = predict_window(
+                self.scenario.scaled(sight.multiple),
+                service,
+                seconds=times.measured_s,
+                warm_up_s=times.fill_s,
+                seed=SIGHT_SEED,
+            )
+            for model, seconds in sight.seen_s.items():
                 if math.isfinite(predicted_s[model]):
                     compared[model].append((predicted_s[model], seconds))
             value = self.values.get(configuration.identity, math.nan)
             finite = {model: seconds for model, seconds in predicted_s.items() if math.isfinite(seconds)}
             sign = -1.0 if self.scenario.objective == "latency" else 1.0
             said = finite_or_none(math.exp(sign * value)) if math.isfinite(value) else None
-            rows.append(PredictedConfiguration(name, said, finite, True, multiple, measured_s))
+            rows.append(PredictedConfiguration(name, said, finite, True, sight.multiple, dict(sight.seen_s)))
         accuracy = compare_latencies(compared)
         error, correlation = finite_or_none(accuracy.median), finite_or_none(accuracy.rank_correlation)
         return ScenarioForecast(list(self.pairs), rows, error, correlation, accuracy.count)
 
-    def remedies(self, configuration: LoadConfiguration, multiple: float) -> list[str]:
+    def remedies(self, configurations: Sequence[LoadConfiguration], multiple: float) -> list[str]:
         """Return what is predicted to make the stated load fit, where only a multiple below 1 of it was seen to hold.
 
-        The rates that are simulated are those at which the simulator holds as much as was measured.
+        configurations: the best first; what is said is of the first of which it can be told. The rates that are
+        simulated are those at which the simulator holds as much as was measured.
         """
-        service = self.service(configuration)
+        service = next((known for c in configurations if (known := self.service(c)) is not None), None)
         if service is None:
             return []
         predicted = predict_multiple(self.scenario, service, rarest=RAREST)

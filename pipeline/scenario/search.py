@@ -33,7 +33,7 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ScenarioForecast, ServedFigures
-from pipeline.scenario.screening import FIRST_SHARE, ConfigurationPredictor
+from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor
 from pipeline.shared.payload import from_json
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
@@ -169,11 +169,11 @@ class ScenarioSearch:
         control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
-        if self.scenario.objective == "load":
-            multiple = checked.multiple if checked is not None and checked.holds else math.exp(best.standing)
-            if multiple < 1:
-                told = predictor.remedies(best.candidate.configuration, multiple)
-                forecast = replace(forecast, remedies=told)
+        ranked = sorted(ran, key=lambda e: -e.standing)
+        fits = ranked[0].standing >= 0 or (checked is not None and checked.holds and checked.multiple >= 1)
+        if self.scenario.objective == "load" and not fits:
+            configurations = [e.candidate.configuration for e in ranked]
+            forecast = replace(forecast, remedies=predictor.remedies(configurations, math.exp(ranked[0].standing)))
         return ScenarioOutcome(
             self.entrants,
             control.candidate.name,
@@ -288,7 +288,7 @@ class ScenarioSearch:
                 entrant.left = "not tried within the budget"
                 continue
             self.say(f"trying {candidate.name}")
-            entrant.sight = self._start(entrant, "sight", 0)
+            entrant.sight = self._start(entrant, "sight", SIGHT_SEED)
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
@@ -469,8 +469,8 @@ class ScenarioSearch:
                     return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
                 holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
-                    _, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
-                    holds = self.yardstick.slack(greatest) <= 0
+                    window, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                    holds = self.yardstick.slack(window) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER

@@ -30,7 +30,7 @@ def decide_scenario(
     objective: ScenarioObjective,
     answer: ConfigurationRecord,
     rows: Sequence[ConfigurationRecord],
-    contest: ScenarioContest | None,
+    contest: ScenarioContest,
     check: CheckRecord | None,
     remedies: Sequence[str] = (),
 ) -> tuple[str, RatioEstimate]:
@@ -49,11 +49,11 @@ def decide_scenario(
         if remedies:
             said = "; ".join(remedies)
             parts.append(f"{said[0].upper()}{said[1:]}.")
-    if contest is None or answer.name not in contest.claimed:
-        control = contest.control if contest else answer.name
+    if answer.name not in contest.claimed:
+        control = contest.control
         if answer.limit:
             parts.append(f"No configuration keeps the limits; {answer.name}: {answer.limit}.")
-        elif contest is None or (not answer.log_ratios and answer.name != control):
+        elif answer.name != control:
             parts.append(f"Use {answer.name}: the best of those that keep the limits, at first sight.")
         elif contest.disturbed:
             parts.append(f"No decision: other processes disturb this machine too much. Use {control}; measure again.")
@@ -125,6 +125,8 @@ def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> st
     if check is not None and check.holds is None:
         return "It cannot be told whether the deadlines hold: too few requests were seen for the percentile."
     if answer.value is not None and not answer.limit:
+        if answer.value < 1:
+            return f"The stated load does not fit: {answer.value:.2g} times of it seemed to, which no check confirmed."
         return f"The machine seemed to hold {answer.value:.2g} times the stated load, which the check did not confirm."
     return "The stated load does not fit, nor any share of it that was tried."
 

@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Float64, Int64
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import allocating, inner
 
 
 class Heap(NamedTuple):
     """A binary heap of nodes, least key first, among equals the least node.
 
-    key: float64 [n]. node: int64 [n]. size: int64 [1], how many of both are in use.
+    key: float64 [n]. node: int64 or int32 [n]. size: int64 or int32 [1], how many of both are in use.
     """
 
     key: Float64
-    node: Int64
-    size: Int64
+    node: Int64 | Int32
+    size: Int64 | Int32
 
 
 @allocating

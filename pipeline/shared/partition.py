@@ -133,7 +133,13 @@ def even_parts(
     tell_once(
         "pymetis is not installed: nodes are divided along an order of them instead of by METIS, which cuts more."
     )
-    order = _close_order(graph)
+    # The nodes in an order in which neighbours are close to one another
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    ptr, neighbour, weight = _undirected_graph(graph, np.ones(graph.m))
+    matrix = csr_array((weight, neighbour.astype(np.int32), ptr.astype(np.int32)), (graph.n, graph.n))
+    order: Int32 = reverse_cuthill_mckee(matrix, symmetric_mode=True)
     before = np.cumsum(node_weight[order]) - node_weight[order] / 2
     part = np.empty(graph.n, np.int64)
     part[order] = np.minimum(before * parts / node_weight.sum(), parts - 1)
@@ -161,17 +167,6 @@ def _import_pymetis() -> ModuleType | None:
 def tell_once(words: str) -> None:
     """Warn of something that holds for as long as the process lives, once."""
     logger.warning("%s", words)
-
-
-def _close_order(graph: Graph) -> Int32:
-    """Return the nodes in an order in which neighbours are close to one another."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import reverse_cuthill_mckee
-
-    ptr, neighbour, weight = _undirected_graph(graph, np.ones(graph.m))
-    matrix = csr_array((weight, neighbour.astype(np.int32), ptr.astype(np.int32)), (graph.n, graph.n))
-    order: Int32 = reverse_cuthill_mckee(matrix, symmetric_mode=True)
-    return order
 
 
 def _undirected_graph(graph: Graph, edge_weight: Float64 | Int64) -> tuple[Int64, Int64, Int64]:
@@ -284,21 +279,18 @@ class _Turns:
                 continue  # the entry is stale: more members became runnable, or the group has had its turn
             label[self.runnable[g]] = piece
             piece += 1
-            self._run(g)
+            # Run its runnable members
+            members, self.runnable[g] = self.runnable[g], []
+            self.left[g] -= len(members)
+            ready = []
+            for i in members:
+                for j in self.consumers[self.bounds[i] : self.bounds[i + 1]]:
+                    if self.group[j] != g and self.zone[j] == self.zone[i]:
+                        self.waiting[j] -= 1
+                        if self.waiting[j] == 0:
+                            ready.append(j)
+            self._release(ready)
         return label
-
-    def _run(self, g: int) -> None:
-        """Run the runnable members of a group."""
-        members, self.runnable[g] = self.runnable[g], []
-        self.left[g] -= len(members)
-        ready = []
-        for i in members:
-            for j in self.consumers[self.bounds[i] : self.bounds[i + 1]]:
-                if self.group[j] != g and self.zone[j] == self.zone[i]:
-                    self.waiting[j] -= 1
-                    if self.waiting[j] == 0:
-                        ready.append(j)
-        self._release(ready)
 
     def _release(self, ready: list[int]) -> None:
         """Make operations runnable that wait for no other group, and what waits only for them in their groups."""

@@ -121,7 +121,12 @@ def _describe_fault(path: Path, details: list[ErrorDetails], shape: Any, documen
     if details[0]["type"] == "missing":
         return f"{_describe_path(above, document, last)} needs {last}"
     if details[0]["type"] == "extra_forbidden":
-        known = _table_keys(shape, above)
+        # The keys that the table at a path may have
+        for part in above:
+            shape = get_type_hints(shape)[part] if isinstance(part, str) else shape
+            while not is_typeddict(shape):
+                shape = get_args(shape)[0]
+        known = list(get_type_hints(shape))
         near = difflib.get_close_matches(str(last), known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
         return f"{_describe_path(above, document)} has an unknown key {last!r} ({hint})"
@@ -149,15 +154,6 @@ def _table_name(entry: Any, below: str | int) -> str:
         if below not in keys and all(isinstance(name, str | int) for name in names):
             return " -> ".join(map(str, names))
     return ""
-
-
-def _table_keys(shape: Any, path: Iterable[str | int]) -> list[str]:
-    """Return the keys that the table at a path may have."""
-    for part in path:
-        shape = get_type_hints(shape)[part] if isinstance(part, str) else shape
-        while not is_typeddict(shape):
-            shape = get_args(shape)[0]
-    return list(get_type_hints(shape))
 
 
 def _without_paths(document: Any, paths: Iterable[Path]) -> Any:

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.simulation import ExecutionModel
 from policy.place.base.parallel import run_parallel
@@ -106,25 +105,29 @@ class Portfolio(Method):
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
     )
 
-    annealing: float = param(0.6, "without a time limit: share of what is left for the first round of annealing")
-    solving: float = param(0.6, "without a time limit: share of the rest for the solver, where a glance of it has paid")
+    annealing: float = param(
+        0.6, "without a time limit: share of what is left for the first round of annealing", within="[0, 1]"
+    )
+    solving: float = param(
+        0.6, "without a time limit: share of the rest for the solver, where a glance of it has paid", within="[0, 1]"
+    )
     solvable: int = param(1500, "variables of the solver's program up to which it is asked, for each second there is")
-    effort: float = param(5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left")
-    workers: int = param(2, "threads: with a time limit, lanes of members")
+    effort: float = param(
+        5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left", within="(0, inf)"
+    )
+    workers: int = param(2, "threads: with a time limit, lanes of members", within="[1, inf)")
     learned: bool = param(True, "sample schedules by learned scores, where devices work at the same time")
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.annealing <= 1 and 0 <= self.solving <= 1) or self.solvable < 0 or self.workers < 1:
-            raise UsageError(f"{self} has a share out of range.", "Shares must lie in [0, 1]; use at least one worker.")
-        if not self.effort > 0:
-            raise UsageError(f"The effort of the solver is {self.effort}.", "Set it to more than 0.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Search until an optimum is proven or the budget ends."""
         if search.done or enumerated(search) or search.done:
             return
         if search.simulator is None:
-            self._climb(search, seed)
+            # Measurements are expensive: a greedy climb comes before random moves
+            self._rules(search, seed)
+            repair_memory(search, seed=seed)
+            _part(search, "greedy", Greedy(), seed, share=MEASURED)
+            _part(search, "anneal", Anneal(), seed)
         elif search.problem.graph.n > HUGE:  # of which two lanes would fill the memory
             _part(search, "multilevel", Multilevel(), seed)
             if not search.done:
@@ -212,13 +215,6 @@ class Portfolio(Method):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed, seconds=RULED * allowed_s)
-
-    def _climb(self, search: Search, seed: int) -> None:
-        """Spend measurements: they are expensive, so a greedy climb comes before random moves."""
-        self._rules(search, seed)
-        repair_memory(search, seed=seed)
-        _part(search, "greedy", Greedy(), seed, share=MEASURED)
-        _part(search, "anneal", Anneal(), seed)
 
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""

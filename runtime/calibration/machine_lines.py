@@ -28,6 +28,7 @@ NAMED_BY = 12  # digits of a fingerprint that name a file
 ELEMENTWISE = re.compile(
     r"Add|Subtract|Multiply|Divide|Maximum|Minimum|SquaredDifference|Power|Relu|PRelu|Elu|Gelu|Selu|Swish|HSwish|Mish"
     r"|HSigmoid|Sigmoid|Tanh|SoftPlus|SoftSign|Clamp|Exp|Log|Sqrt|Abs|Negative|Floor|Round|FakeQuantize|Convert"
+    r"|BatchNormInference|Reshape|Squeeze|Unsqueeze"
 )
 Row = tuple[str, float, float, float, float]  # type, FLOPs, bytes read, bytes written, seconds
 
@@ -54,8 +55,8 @@ class MachineLine(TypedDict, total=False):
 def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
     """Return what is known of the operations of a graph; op_s: float64 [n], their seconds, 0 where unknown.
 
-    An elementwise operation counts to the one whose only result it takes, as runtimes run both as one kernel.
-    Constants, parameters and results take no part.
+    An elementwise operation, or one that changes the shape alone, counts to the one whose only reader it is: runtimes
+    run both as one kernel. Constants, parameters and results take no part.
     """
     seconds = np.zeros(graph.n) if op_s is None else op_s
     types = [graph.type_names[t] for t in graph.op_type]
@@ -66,13 +67,18 @@ def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
     into: dict[int, list[int]] = {}
     for producer, consumer in graph.edges[:, flows].T.tolist():
         into.setdefault(consumer, []).append(producer)
+    held: dict[int, list[int]] = {}  # what lies ready before an inference, and is read by it
+    for producer, consumer in graph.edges[:, graph.edge_bytes == 0].T.tolist():
+        held.setdefault(consumer, []).append(producer)
+    weights = graph.weight_bytes.astype(np.float64)
     for i in topological_order(graph).tolist():
+        weights[i] += sum(weights[p] for p in held.get(i, ()))
         if ELEMENTWISE.fullmatch(types[i]):
             alone = [p for p in into.get(i, ()) if readers[p] == 1 and graph.out_bytes[p] == graph.out_bytes[i]]
             head[i] = head[alone[0]] if alone else i
     within = flows & (head[graph.edges[0]] == head[graph.edges[1]])
     passed = np.bincount(head[graph.edges[0]], weights=graph.edge_bytes * within, minlength=graph.n)
-    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + graph.weight_bytes
+    read = np.bincount(graph.edges[1], weights=graph.edge_bytes, minlength=graph.n) + weights
     sums = [
         np.bincount(head, weights=each, minlength=graph.n) for each in (graph.flops, read, graph.out_bytes, seconds)
     ]

@@ -121,8 +121,8 @@ def predict_seconds(lines: Sequence[MachineLine], rows: Sequence[Row]) -> Machin
     errors = left_out_errors(lines)
     seconds, low, high = total, None, None
     if len(errors) >= FEWEST:
-        middle, spread = float(np.mean(errors)), float(np.std(errors, ddof=1))
-        half = float(stdtrit(len(errors) - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 + 1 / len(errors))
+        middle, spread = float(np.median(errors)), float(np.std(errors, ddof=1))  # one model may be far off
+        half = float(stdtrit(len(errors) - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 + math.pi / 2 / len(errors))
         seconds = total * math.exp(-middle)
         low, high = seconds * math.exp(-half), seconds * math.exp(half)
     furthest: dict[str, float | None] = {}

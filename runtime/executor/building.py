@@ -75,10 +75,31 @@ class _Cutter:
         for op, ports in rows:
             kind, home = op.get_type_name(), self.segment.get(op.get_friendly_name())
             if kind == "Result":
-                self._end(op, ports[0][1])
+                # Keep a Result with its producer; of an input there is none, of constants it stands in the first
+                # segment
+                value = ports[0][1]
+                maker = value.get_node()
+                if maker.get_type_name() != "Parameter":
+                    home, name = self.segment.get(maker.get_friendly_name(), 0), self._tensor(value)
+                    if name not in self.results[home]:
+                        op.output(0).add_names({name})  # its names are its own, and not those of what it takes
+                        self.results[home][name] = op
             elif home is not None:
                 for port, value in ports:
-                    self._feed(port, value, home)
+                    # Let an operation of a segment take a value from an input of its segment, unless that is made
+                    # there
+                    maker = value.get_node()
+                    source = self.segment.get(maker.get_friendly_name())
+                    if source == home or (source is None and maker.get_type_name() != "Parameter"):
+                        continue
+                    name = self._tensor(value)
+                    if name not in self.parameters[home]:
+                        parameter = opset13.parameter(value.get_partial_shape(), value.get_element_type(), name=name)
+                        parameter.output(0).set_names({name})
+                        self.parameters[home][name] = parameter
+                    if source is not None and name not in self.results[source]:
+                        self.results[source][name] = opset13.result(value)
+                    port.replace_source_output(self.parameters[home][name].output(0))
                 if kind == "Assign":
                     self.sinks[home].append(op)
         models = tuple(self._model(s) for s in range(len(self.results)))
@@ -88,30 +109,6 @@ class _Cutter:
         """Return an input or output of the whole model; one without a name goes by that of its operation."""
         names = (set(value.get_names()) | set(op.output(0).get_names())) - set(self.tensors)
         return PortEntry(self._tensor(value), tuple(sorted(names)) or (op.get_friendly_name(),))
-
-    def _end(self, result: Any, value: Any) -> None:
-        """Keep a Result with its producer; of an input there is none, of constants it stands in the first segment."""
-        maker = value.get_node()
-        if maker.get_type_name() != "Parameter":
-            home, name = self.segment.get(maker.get_friendly_name(), 0), self._tensor(value)
-            if name not in self.results[home]:
-                result.output(0).add_names({name})  # its names are its own, and not those of what it takes
-                self.results[home][name] = result
-
-    def _feed(self, port: Any, value: Any, home: int) -> None:
-        """Let an operation of a segment take a value from an input of its segment, unless that is made there."""
-        maker = value.get_node()
-        source = self.segment.get(maker.get_friendly_name())
-        if source == home or (source is None and maker.get_type_name() != "Parameter"):
-            return
-        name = self._tensor(value)
-        if name not in self.parameters[home]:
-            parameter = opset13.parameter(value.get_partial_shape(), value.get_element_type(), name=name)
-            parameter.output(0).set_names({name})
-            self.parameters[home][name] = parameter
-        if source is not None and name not in self.results[source]:
-            self.results[source][name] = opset13.result(value)
-        port.replace_source_output(self.parameters[home][name].output(0))
 
     def _tensor(self, value: Any) -> str:
         """Return the name under which a value is known in all segments, and give it this name."""

@@ -17,8 +17,7 @@ import numpy as np
 
 from pipeline.core.errors import DeviceError, MissingPackageError
 from runtime.executor.placed import PlacedInputError
-from runtime.executor.placed.inputs import by_place
-from runtime.executor.placed.results import Results
+from runtime.executor.placed.inputs import Results, by_place
 
 ONNX_RUNTIME = "ONNX Runtime"
 PACKAGE = "onnxruntime"

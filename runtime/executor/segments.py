@@ -195,11 +195,23 @@ def _stage_labels(graph: Graph, joined: Grouping, free: Bool, device: Int32) -> 
     producer, consumer = small.edges
     sends = np.zeros(small.n, bool)
     sends[producer[nodes.on[producer] != nodes.on[consumer]]] = True
-    level = _device_levels(small, nodes.on, nodes.outside, sends)
+    # int32 [k]: along every path the level rises where the device changes, and behind what sends to others
+    ptr, producers = adjacency(small, reverse=True)
+    level = np.zeros(small.n, np.int32)
+    for i in topological_order(small).tolist():
+        before = producers[ptr[i] : ptr[i + 1]]
+        before = before[~nodes.outside[before]]
+        level[i] = (level[before] + ((nodes.on[before] != nodes.on[i]) | sends[before])).max(initial=0)
     within = (level[producer] == level[consumer]) & (nodes.on[producer] == nodes.on[consumer])
     within &= ~nodes.outside[producer]
     stage = components(small.n, producer[within], consumer[within]).group
-    marks = _sender_marks(level, sends & ~nodes.outside)
+    # the set of each node that sends, alone; those of one level have a bit each
+    count: Counter[int] = Counter()
+    marks: dict[int, Set] = {}
+    for i in np.flatnonzero(sends & ~nodes.outside).tolist():
+        at = int(level[i])
+        marks[i] = at, 1 << count[at]
+        count[at] += 1
     keys = zip(_needed_sets(small, marks), _awaited_sets(small, nodes.on, marks), strict=True)
     part = _stage_parts(stage, _label_sums(stage, nodes.work), keys)
     trials = [_few_segments(nodes, cut, stage) for cut in (within, within & (part[producer] == part[consumer]))]
@@ -243,28 +255,6 @@ def _flops_makespan(nodes: PlacedNodes, label: Int32) -> float:
 def _label_sums(label: Int32, values: Float64) -> Float64:
     """Return float64 [k], the sum of the values of each label."""
     return np.bincount(label, weights=values).astype(np.float64)
-
-
-def _device_levels(small: Graph, on: Int32, outside: Bool, sends: Bool) -> Int32:
-    """Return int32 [k]: along every path the level rises where the device changes, and behind what sends to others."""
-    ptr, producers = adjacency(small, reverse=True)
-    level = np.zeros(small.n, np.int32)
-    for i in topological_order(small).tolist():
-        before = producers[ptr[i] : ptr[i + 1]]
-        before = before[~outside[before]]
-        level[i] = (level[before] + ((on[before] != on[i]) | sends[before])).max(initial=0)
-    return level
-
-
-def _sender_marks(level: Int32, sends: Bool) -> dict[int, Set]:
-    """Return the set of each node that sends, alone; those of one level have a bit each."""
-    count: Counter[int] = Counter()
-    marks: dict[int, Set] = {}
-    for i in np.flatnonzero(sends).tolist():
-        at = int(level[i])
-        marks[i] = at, 1 << count[at]
-        count[at] += 1
-    return marks
 
 
 def _needed_sets(small: Graph, marks: Mapping[int, Set]) -> list[Set]:

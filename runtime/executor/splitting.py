@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import openvino as ov
 
@@ -98,7 +98,13 @@ def split_model(
             old.unlink(missing_ok=True)
         digests = [_save_segment(piece.model, out / f"segment{s}.xml") for s, piece in enumerate(pieces.segments)]
         manifest = manifest_of(segments, pieces, device_entries(devices), digests, graph.source, how)
-        _copy_executor(out / PROGRAM)
+        # Copy the program that runs segments, which needs openvino and numpy alone
+        folder = out / PROGRAM
+        make_alike(folder)
+        source = files("runtime.executor.placed")
+        for entry in source.iterdir():
+            if entry.name.endswith(".py"):
+                copy_whole(Path(str(entry)), folder / entry.name)
         write_whole(out / MANIFEST, (json.dumps(asdict(manifest), indent=1) + "\n").encode())
     except OSError as error:
         raise StoreError(f"{out} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
@@ -155,7 +161,10 @@ def placed_in_memory(
     """
     pieces = cut_model(model, segments.segments)
     rows = zip(segments.segments, pieces.segments, strict=True)
-    digests = [_text_digest([spec.operations, piece.inputs, piece.outputs]) for spec, piece in rows]
+    digests = [
+        hashlib.sha256(json.dumps([spec.operations, piece.inputs, piece.outputs]).encode()).hexdigest()
+        for spec, piece in rows
+    ]
     manifest = manifest_of(segments, pieces, device_entries(devices), digests, "", how)
     return PlacedModel(manifest, [partial(_whole_model, piece.model) for piece in pieces.segments], compiler)
 
@@ -164,21 +173,8 @@ def _whole_model(model: ov.Model) -> ov.Model:
     return model
 
 
-def _text_digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-
 def _save_segment(model: ov.Model, xml: Path) -> str:
     """Write a segment's IR; return the sha256 of both its files."""
     with whole_ir(xml) as written:
         ov.save_model(model, written, compress_to_fp16=False)
         return hashlib.sha256(written.read_bytes() + written.with_suffix(".bin").read_bytes()).hexdigest()
-
-
-def _copy_executor(folder: Path) -> None:
-    """Copy the program that runs segments, which needs openvino and numpy alone."""
-    make_alike(folder)
-    source = files("runtime.executor.placed")
-    for entry in source.iterdir():
-        if entry.name.endswith(".py"):
-            copy_whole(Path(str(entry)), folder / entry.name)

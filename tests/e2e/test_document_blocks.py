@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from tests.models import chain
 from tests.slow import slow_where
 from tests.unit.pipeline.report.test_pages import PAGES, ROOT, blocks
 
-ELSEWHERE = {"docs/plugins.md", "docs/tutorials/laptop.md"}  # by test_plugin and test_tutorials
+ELSEWHERE = {"docs/api.md", "docs/plugins.md", "docs/tutorials/laptop.md"}  # below; by test_plugin and test_tutorials
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 INPUT = np.linspace(-1, 1, 8, dtype=np.float32)[None]
 
@@ -105,6 +107,28 @@ def test_a_finished_run_loads_in_segments_as_the_page_says(home: Path) -> None:
         outputs = model(np.ones((1, 16), np.float32))
     expected = ov.Core().compile_model(home / "model.xml", "CPU", F32)(np.ones((1, 16), np.float32))[0]
     np.testing.assert_allclose(outputs[0], expected, rtol=1e-5, atol=1e-6)  # other kernels, other rounding
+
+
+@pytest.mark.parametrize("i", range(2))
+def test_a_script_of_the_api_page_runs(
+    i: int, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("PLACEWRIGHT_STORE", str(home / "store"))
+    text = blocks(ROOT / "docs/api.md", "python")[i]
+    quick = text.replace('devices=["CPU"], budget_s=20, out="run"', f'devices="{DEVICES}", settings={QUICK}, out="run"')
+    assert (quick != text) == ("tune(" in text)
+    exec(compile(quick, "docs/api.md", "exec"), {})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_scripts_of_the_api_page_are_typed(tmp_path: Path) -> None:
+    for i, text in enumerate(blocks(ROOT / "docs/api.md", "python")):
+        (tmp_path / f"script{i}.py").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", *map(str, sorted(tmp_path.glob("*.py")))]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout
 
 
 def test_every_block_of_python_runs_here_or_elsewhere() -> None:

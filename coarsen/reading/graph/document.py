@@ -90,7 +90,14 @@ def read_document(document: Mapping[str, Any], *, where: str, source: str = "") 
     times = _read_times([op.get("time_s", {}) for op in operations], names, faults)
     faults.end()
     carried = np.array([edge.get("bytes") for edge in edges], np.float64)  # nan where none are given
-    out_bytes = _output_bytes(operations, pairs, ports, carried)
+    # float64 [n], bytes each operation puts out: as given, else the most that edges carry of each output
+    outputs, which = np.unique(np.stack([pairs[0], ports]), axis=1, return_inverse=True)
+    most = np.zeros(outputs.shape[1])
+    known = ~np.isnan(carried)
+    np.maximum.at(most, which.ravel()[known], carried[known])
+    total = np.bincount(outputs[0], most, minlength=len(operations))
+    given = np.array([op.get("output_bytes") for op in operations], np.float64)
+    out_bytes = np.where(np.isnan(given), total, given)
     graph = graph_from(
         Parts(
             names=names,
@@ -167,17 +174,6 @@ def _read_pairs(edges: Sequence[EdgeEntry], names: Sequence[str], ports: Int64, 
     if unknown:
         return np.empty((2, 0), np.int64)
     return np.array([(index[a], index[b]) for a, b in ends], np.int64).reshape(-1, 2).T
-
-
-def _output_bytes(operations: Sequence[OperationEntry], pairs: Int64, ports: Int64, carried: Float64) -> Float64:
-    """Return float64 [n], bytes each operation puts out: as given, else the most that edges carry of each output."""
-    outputs, which = np.unique(np.stack([pairs[0], ports]), axis=1, return_inverse=True)
-    most = np.zeros(outputs.shape[1])
-    known = ~np.isnan(carried)
-    np.maximum.at(most, which.ravel()[known], carried[known])
-    total = np.bincount(outputs[0], most, minlength=len(operations))
-    given = np.array([op.get("output_bytes") for op in operations], np.float64)
-    return np.where(np.isnan(given), total, given)
 
 
 def _read_times(rows: Sequence[Mapping[str, float | None]], names: Sequence[str], faults: Faults) -> dict[str, Float64]:

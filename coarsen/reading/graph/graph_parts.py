@@ -51,8 +51,14 @@ def graph_from(parts: Parts, *, where: str, source: str) -> Graph:
     if len(vocabulary) > MOST_TYPES:
         raise ModelError(f"{where} has {len(vocabulary)} types of operations.", f"Use at most {MOST_TYPES}.")
     ties: dict[Any, int] = {}
+    # int64 [m], the output that each edge carries: as the file says, else as its bytes tell
+    unsaid = np.flatnonzero(parts.ports < 0)
+    unsaid = unsaid[np.lexsort((parts.pairs[1, unsaid], parts.pairs[0, unsaid]))]
+    ports = parts.ports.copy()
+    size, out_bytes = (np.rint(amount).astype(np.int64) for amount in (parts.edge_bytes[unsaid], parts.out_bytes))
+    ports[unsaid] = inferred(parts.pairs[0, unsaid].astype(np.int32), size, out_bytes).port
     edges, edge_bytes, reads = edges_of(
-        parts.pairs[0], parts.pairs[1], _output_ports(parts), np.rint(parts.edge_bytes).astype(np.int64)
+        parts.pairs[0], parts.pairs[1], ports, np.rint(parts.edge_bytes).astype(np.int64)
     )
     return Graph(
         names=parts.names,
@@ -70,16 +76,6 @@ def graph_from(parts: Parts, *, where: str, source: str) -> Graph:
         source=source,
         reads=reads,
     )
-
-
-def _output_ports(parts: Parts) -> Int64:
-    """Return int64 [m], the output that each edge carries: as the file says, else as its bytes tell."""
-    unsaid = np.flatnonzero(parts.ports < 0)
-    unsaid = unsaid[np.lexsort((parts.pairs[1, unsaid], parts.pairs[0, unsaid]))]
-    ports = parts.ports.copy()
-    size, out_bytes = (np.rint(amount).astype(np.int64) for amount in (parts.edge_bytes[unsaid], parts.out_bytes))
-    ports[unsaid] = inferred(parts.pairs[0, unsaid].astype(np.int32), size, out_bytes).port
-    return ports
 
 
 def check_acyclic(names: Sequence[str], pairs: Int64, where: str) -> None:

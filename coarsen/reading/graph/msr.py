@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
 from coarsen.reading.graph.graph_parts import MOST, REMEDY, Parts, graph_from
-from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int64
 from pipeline.core.errors import ModelError
 from pipeline.core.workload import Tags, Workload
 from pipeline.shared.validation import Faults, Finite, repeated_values, strict_table
@@ -108,9 +108,13 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     memory_bytes = checked.get("maxSizePerFPGA", 0.0)
     fpga_ms = [node["fpgaLatency"] if node.get("supportedOnFpga", True) else math.inf for node in nodes]
     times = {"cpu": np.array([node["cpuLatency"] for node in nodes]) * MS, "*": np.array(fpga_ms) * MS}
+    values = [node.get("layerId") for node in nodes]
     return Workload(
         graph_from(parts, where=where, source=source),
-        Tags(_read_layers(nodes), np.full(len(names), -1)),
+        Tags(
+            np.array([v if isinstance(v, int) and 0 <= v < 2**31 - 1 else -1 for v in values], np.int32),
+            np.full(len(names), -1),
+        ),
         times,
         LINK_BYTES_PER_S,
         int(memory_bytes) if math.isfinite(memory_bytes) else 0,
@@ -146,8 +150,3 @@ def _read_transfers(
             faults.add(f"the edges that leave {names[source]} cost {cost_of[source]:g} and {cost:g}: give all one cost")
         costs[source, index[ends[1]]] = cost
     return np.array(list(costs), np.int64).reshape(-1, 2).T, np.array(list(costs.values()))
-
-
-def _read_layers(nodes: Sequence[NodeEntry]) -> Int32:
-    values = [node.get("layerId") for node in nodes]
-    return np.array([v if isinstance(v, int) and 0 <= v < 2**31 - 1 else -1 for v in values], np.int32)

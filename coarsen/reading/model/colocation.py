@@ -60,7 +60,10 @@ def colocation_constraints(operations: Operations, edges: Int32) -> Int32:
     for producer, consumer in edges.T.tolist():
         producers[consumer].append(producer)
         consumers[producer].append(consumer)
-    fed = _fed_by_inputs(types, producers)
+    # whether each operation's value depends on an input or a state: what is false is weights
+    fed: list[bool] = []
+    for op_type, before in zip(types, producers, strict=True):
+        fed.append(op_type in _SOURCES or any(fed[i] for i in before))
     pairs = _state_pairs(types, producers, consumers, operations.variables)
     pairs += _quantisation_pairs(types, producers, consumers, fed)
     pairs += _dequantisation_pairs(operations, producers, consumers, fed)
@@ -71,14 +74,6 @@ def colocation_constraints(operations: Operations, edges: Int32) -> Int32:
     a, b = np.array(pairs, np.int32).T
     group = components(n, a, b).group
     return np.where(np.bincount(group)[group] > 1, group, -1).astype(np.int32)
-
-
-def _fed_by_inputs(types: Sequence[str], producers: Sequence[Sequence[int]]) -> list[bool]:
-    """Return for each operation whether its value depends on an input or a state: what is false is weights."""
-    fed: list[bool] = []
-    for op_type, before in zip(types, producers, strict=True):
-        fed.append(op_type in _SOURCES or any(fed[i] for i in before))
-    return fed
 
 
 def _state_pairs(

@@ -39,10 +39,10 @@ from coarsen.reading.sizes.shapes import (
     with_given,
 )
 from coarsen.reading.sizes.size_ranges import OTHER_SIZES
-from pipeline.core.arrays import Int32, Int64
+from pipeline.core.arrays import Int64
 from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
-from pipeline.core.tensors import Reads, edges_of
+from pipeline.core.tensors import edges_of
 from pipeline.shared.model_inputs import Inputs, input_name
 from pipeline.shared.payload import whole_ir
 from pipeline.shared.runtime_words import refusal_in_words
@@ -282,12 +282,6 @@ def _fold_constants(model: ov.Model, packed: list[Any], *, fold: bool) -> None:
     model.validate_nodes_and_infer_types()
 
 
-def _is_nameless(op: Any) -> bool:
-    """Return whether an operation goes by the number OpenVINO counted for it, which differs on every reading."""
-    # A name of the file can look like such a number; its tensor then has a name too.
-    return op.get_friendly_name() == op.get_name() and not any(out.get_names() for out in op.outputs())
-
-
 def name_the_nameless(model: ov.Model) -> None:
     """Name operations that have no name after the nearest named operation they serve, and their type."""
     operations = model.get_ordered_ops()
@@ -295,7 +289,9 @@ def name_the_nameless(model: ov.Model) -> None:
     nameless: dict[str, bool] = {}
     for op in reversed(operations):
         key = op.get_name()
-        nameless[key] = _is_nameless(op)
+        # Whether it goes by the number that OpenVINO counted, which differs on every reading. A name of the file can
+        # look like such a number; its tensor then has a name too.
+        nameless[key] = op.get_friendly_name() == op.get_name() and not any(out.get_names() for out in op.outputs())
         anchor = served.get(key, "") if nameless[key] else op.get_friendly_name()
         for i in range(op.get_input_size()):
             served[op.input_value(i).get_node().get_name()] = anchor
@@ -412,26 +408,6 @@ def _read_operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[S
     )
 
 
-def _read_edges(operations: list[_Operation]) -> tuple[Int32, Int64, Reads]:
-    """Return the edges, int32 [2, m] sorted and unique, the bytes that flow along each, int64 [m], and the reads."""
-    rows = [
-        (producer, consumer, port, operations[producer].byte_sizes[port])
-        for consumer, operation in enumerate(operations)
-        for producer, port in operation.inputs
-    ]
-    return edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
-
-
-def _dynamic_tensors(operations: list[_Operation]) -> list[tuple[int, int]]:
-    """Return (producer, consumer) of every tensor whose shape is dynamic."""
-    return [
-        (producer, consumer)
-        for consumer, operation in enumerate(operations)
-        for producer, port in operation.inputs
-        if operations[producer].dynamic[port]
-    ]
-
-
 def _bytes_read(operations: list[_Operation]) -> Int64:
     """Return int64 [n], the bytes of all outputs that are read, of all there are if none is.
 
@@ -457,13 +433,28 @@ def to_graph(model: ov.Model, *, source: str, dynamic_cuts: bool = False) -> Gra
     who takes it, which HETERO does not support.
     """
     operations = _read_operations(model)
-    edges, edge_bytes, reads = _read_edges(operations)
+    rows = [
+        (producer, consumer, port, operations[producer].byte_sizes[port])
+        for consumer, operation in enumerate(operations)
+        for producer, port in operation.inputs
+    ]
+    edges, edge_bytes, reads = edges_of(*np.array(rows, np.int64).reshape(-1, 4).T)
     type_names = tuple(dict.fromkeys(op.type for op in operations))
     type_index = {name: i for i, name in enumerate(type_names)}
     first_shapes = [op.shapes[0] if op.shapes else () for op in operations]
     variables = {i: op.variable for i, op in enumerate(operations) if op.variable is not None}
     types = [op.type for op in operations]
-    dynamic = [] if dynamic_cuts else _dynamic_tensors(operations)
+    # (producer, consumer) of every tensor whose shape is dynamic
+    dynamic = (
+        []
+        if dynamic_cuts
+        else [
+            (producer, consumer)
+            for consumer, operation in enumerate(operations)
+            for producer, port in operation.inputs
+            if operations[producer].dynamic[port]
+        ]
+    )
     integer, narrow = (
         np.array(flags, bool) for flags in zip(*((o.integer, o.narrow) for o in operations), strict=True)
     )

@@ -54,7 +54,10 @@ def first_departure(folder: Path, source: Path, kind: str, output: str, seconds:
         return ""
     alone = _Alone(model, inputs, should_be, limit)
     last = str(model.outputs[place].get_node().input_value(0).get_node().get_friendly_name())
-    producers = {str(op.get_friendly_name()): _producer_names(op) for op in model.get_ordered_ops()}
+    producers = {
+        str(op.get_friendly_name()): [str(value.get_node().get_friendly_name()) for value in op.input_values()]
+        for op in model.get_ordered_ops()
+    }
     return first_departure_before(last, producers, alone.departs, lambda: time.monotonic() < end).operation
 
 
@@ -103,7 +106,3 @@ class _Alone:
         found = on_cpu(seen, 1)(self.inputs)[f"output_{at}"]
         wanted = self.should_be[name]
         return found.shape != wanted.shape or relative_l2(found, wanted) > self.limit
-
-
-def _producer_names(op: ov.Node) -> list[str]:
-    return [str(value.get_node().get_friendly_name()) for value in op.input_values()]

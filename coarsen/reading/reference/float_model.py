@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.errors import MissingPackageError, ModelError
 
@@ -96,7 +95,11 @@ def _unrounded_nodes(node: Any, onnx: Any) -> list[Any]:
 def _clipping_nodes(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
     """Return what clips a tensor to the range of its quantised values, where that is one range and known."""
     make, types = onnx.helper, onnx.TensorProto
-    scale, zero = (_constant_value(name, constants, onnx) for name in (*node.input[1:3], "")[:2])
+    # Value of a constant, None of what is none
+    scale, zero = (
+        onnx.numpy_helper.to_array(constants[name]) if name in constants else None
+        for name in (*node.input[1:3], "")[:2]
+    )
     if scale is None or zero is None or scale.size != 1 or zero.size != 1 or zero.dtype.kind not in "iu":
         return [make.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name)]
     limits = np.iinfo(zero.dtype)
@@ -106,11 +109,6 @@ def _clipping_nodes(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[
         value = make.make_tensor(f"{names[-1]}_value", types.FLOAT, [], [(end - int(zero.item())) * scale.item()])
         nodes.append(make.make_node("Constant", [], [names[-1]], name=f"{names[-1]}_constant", value=value))
     return [*nodes, make.make_node("Clip", [node.input[0], *names], [node.output[0]], name=node.name)]
-
-
-def _constant_value(name: str, constants: Mapping[str, Any], onnx: Any) -> npt.NDArray[Any] | None:
-    """Return the value of a constant, None of what is none."""
-    return onnx.numpy_helper.to_array(constants[name]) if name in constants else None
 
 
 def _float_product(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[Any]:
@@ -124,24 +122,19 @@ def _float_product(node: Any, constants: Mapping[str, Any], onnx: Any) -> list[A
         shaped, rank = zero, len(constants[node.input[1]].dims) if node.input[1] in constants else 0
         if node.op_type == "ConvInteger" and rank:  # a zero point for all channels, the first dimension, or for each
             shaped = f"{zero}_shaped"
-            nodes += _by_channel(zero, shaped, rank, onnx)
+            # zero points of a convolution's weights, one or as many as channels: [c, 1, ...]
+            target = f"{shaped}_target"
+            value = make.make_tensor(f"{target}_value", onnx.TensorProto.INT64, [rank], [-1] + [1] * (rank - 1))
+            nodes += [
+                make.make_node("Constant", [], [target], name=f"{target}_constant", value=value),
+                make.make_node("Reshape", [zero, target], [shaped], name=f"{shaped}_reshape"),
+            ]
         nodes.append(make.make_node("Sub", [weights, shaped], [centred], name=f"{centred}_sub"))
         weights = centred
     kind = INTEGER_PRODUCTS[node.op_type]
     product = make.make_node(kind, [node.input[0], weights], [node.output[0]], name=node.name)
     product.attribute.extend(node.attribute)
     return [*nodes, product]
-
-
-def _by_channel(zero: str, shaped: str, rank: int, onnx: Any) -> list[Any]:
-    """Return what shapes the zero points of a convolution's weights, one or as many as channels: [c, 1, ...]."""
-    make = onnx.helper
-    target = f"{shaped}_target"
-    value = make.make_tensor(f"{target}_value", onnx.TensorProto.INT64, [rank], [-1] + [1] * (rank - 1))
-    return [
-        make.make_node("Constant", [], [target], name=f"{target}_constant", value=value),
-        make.make_node("Reshape", [zero, target], [shaped], name=f"{shaped}_reshape"),
-    ]
 
 
 def _float_lstm(node: Any, onnx: Any) -> list[Any]:

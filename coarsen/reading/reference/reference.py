@@ -107,7 +107,14 @@ def write_outputs(
 def _write_source(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
     source = ov.Core().read_model(path)
     if path.suffix != ".onnx" or not _write_by_onnxruntime(path, source, checks, out, facts):
-        _write_as_read(source, checks, out, facts, inferences)
+        try:
+            run = on_cpu(source, inferences)
+            save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
+            save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
+        except RuntimeError as error:
+            facts.why_not.append(f"{AS_READ} does not run on the CPU: {refusal_in_words(str(error))}")
+        else:
+            facts.executor = AS_READ
 
 
 def on_cpu(model: ov.Model, inferences: int) -> Run:
@@ -275,17 +282,6 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     except (MissingPackageError, ModelError) as error:
         facts.why_not.append(f"No float reference of the quantised model: {error}")
     return True
-
-
-def _write_as_read(source: ov.Model, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
-    try:
-        run = on_cpu(source, inferences)
-        save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
-        save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
-    except RuntimeError as error:
-        facts.why_not.append(f"{AS_READ} does not run on the CPU: {refusal_in_words(str(error))}")
-    else:
-        facts.executor = AS_READ
 
 
 def _write_evaluated(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, seconds: float) -> None:

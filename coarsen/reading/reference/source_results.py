@@ -65,7 +65,14 @@ def write_source_results(order: ResultsOrder) -> dict[str, Any]:
     folder, path = Path(order.folder), Path(order.source)
     checks = load_by_kind(folder / CHECKS)
     normalised, source = ov.Core().read_model(folder / "model.xml"), ov.Core().read_model(path)
-    wanted = _consumed_outputs(normalised, order.operations)
+    # outputs of these operations that somebody takes
+    known = {op.get_friendly_name(): op for op in normalised.get_ordered_ops()}
+    wanted = {
+        (name, port): output
+        for name in order.operations
+        for port, output in enumerate(known[name].outputs())
+        if output.get_target_inputs()
+    }
     why_not: list[str] = []
     if path.suffix == ".onnx":
         try:
@@ -95,17 +102,6 @@ def _write_results(found: _Found, checks: ByKind, paths: Mapping[str, str]) -> N
         for (operation, port), name in found.names.items():
             written.setdefault(str(port), {})[operation] = arrays[name]
         save_by_kind(Path(path), written)
-
-
-def _consumed_outputs(model: ov.Model, operations: Sequence[str]) -> dict[Place, ov.Output]:
-    """Return those outputs of operations of a model that somebody takes."""
-    known = {op.get_friendly_name(): op for op in model.get_ordered_ops()}
-    return {
-        (name, port): output
-        for name in operations
-        for port, output in enumerate(known[name].outputs())
-        if output.get_target_inputs()
-    }
 
 
 def _by_onnxruntime(path: Path, source: ov.Model, wanted: Mapping[Place, ov.Output]) -> _Found:
@@ -149,17 +145,7 @@ def _as_read(path: Path, source: ov.Model, wanted: Mapping[Place, ov.Output], fo
     if path.suffix != ".xml":
         name_the_nameless(source)
     outputs = [f"output_{i}" for i in range(len(source.outputs))]
-    joined = _match_outputs(source, wanted)
-    right = not (folder / EVALUATED).exists() or _agrees_with_reference(on_cpu(source, 1), folder)
-    exposed = zip(joined, expose_ports(source, list(joined.values())), strict=True)
-    names = {place: f"output_{i}" for place, i in exposed}
-    if right:
-        return _Found(AS_READ, on_cpu(source, 1), outputs, names)
-    return _Found(EVALUATE, by_evaluate(source), outputs, names)
-
-
-def _match_outputs(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[Place, ov.Output]:
-    """Return the output of the source for each place that has one, by the name of its tensor or its operation's."""
+    # the output of the source for each place that has one, by the name of its tensor or its operation's
     # A Result's output has the names of the tensor that it takes.
     operations = [op for op in source.get_ordered_ops() if op.get_type_name() != "Result"]
     tensors = {name: out for op in operations for out in op.outputs() for name in out.get_names()}
@@ -174,7 +160,12 @@ def _match_outputs(source: ov.Model, wanted: Mapping[Place, ov.Output]) -> dict[
                 tensor = counterpart.output(port)
         if tensor is not None and tensor.get_node().get_type_name() not in ("Parameter", "Constant"):
             joined[name, port] = tensor
-    return joined
+    right = not (folder / EVALUATED).exists() or _agrees_with_reference(on_cpu(source, 1), folder)
+    exposed = zip(joined, expose_ports(source, list(joined.values())), strict=True)
+    names = {place: f"output_{i}" for place, i in exposed}
+    if right:
+        return _Found(AS_READ, on_cpu(source, 1), outputs, names)
+    return _Found(EVALUATE, by_evaluate(source), outputs, names)
 
 
 def _agrees_with_reference(run: Run, folder: Path) -> bool:

@@ -51,7 +51,14 @@ def quantise_recurrent(model: ov.Model) -> list[str]:
         for i, each in zip(WEIGHTS, weights, strict=True):
             stored = quantised_rows(np.asarray(each, np.float32))
             op.input(i).replace_source_output(unpack_weights(stored, f"{name}/{'WR'[i - WEIGHTS[0]]}", taken).output(0))
-        state = _zeros(op.input_value(X), op.input_value(STATE).get_shape(), name, taken)
+        # Zeros of a shape [batch, directions, hidden] that are computed of a value [batch, length, width]
+        first, one, axes = (set_name(opset.constant(v), f"{name}/first", taken) for v in ([0, 0], [1, 1], [1, 2]))
+        any_one = set_name(opset.slice(op.input_value(X), first, one, one, axes), f"{name}/any", taken)
+        zero = set_name(opset.clamp(any_one, 0.0, 0.0), f"{name}/zero", taken)
+        target = set_name(
+            opset.constant(np.array(list(op.input_value(STATE).get_shape()), np.int64)), f"{name}/shape", taken
+        )
+        state = set_name(opset.broadcast(zero, target), f"{name}/zeros", taken).output(0)
         op.input(STATE).replace_source_output(_quantised(state, f"{name}/state", taken))
         op.input(X).replace_source_output(_quantised(op.input_value(X), f"{name}/input", taken))
         written.append(name)
@@ -116,12 +123,3 @@ def _quantised(value: Any, name: str, taken: set[str]) -> Any:
     limits = (LEAST_X, MOST_X) * 2
     ends = [set_name(opset.constant(np.float32(end)), f"{name}/limit", taken) for end in limits]
     return set_name(opset.fake_quantize(value, *ends, LEVELS), f"{name}/quantised", taken).output(0)
-
-
-def _zeros(x: Any, shape: Any, name: str, taken: set[str]) -> Any:
-    """Return zeros of a shape [batch, directions, hidden] that are computed of a value [batch, length, width]."""
-    first, one, axes = (set_name(opset.constant(v), f"{name}/first", taken) for v in ([0, 0], [1, 1], [1, 2]))
-    any_one = set_name(opset.slice(x, first, one, one, axes), f"{name}/any", taken)
-    zero = set_name(opset.clamp(any_one, 0.0, 0.0), f"{name}/zero", taken)
-    target = set_name(opset.constant(np.array(list(shape), np.int64)), f"{name}/shape", taken)
-    return set_name(opset.broadcast(zero, target), f"{name}/zeros", taken).output(0)

@@ -66,24 +66,7 @@ def hierarchy(problem: Problem, *, least: int, held: Int64 | None = None) -> tup
     the backward pass colocation constraints an operation to its gradient, and both belong on one device.
     held: int64 [n], bytes of a device's memory that an operation takes, its weights unless given.
     """
-    levels = [_finest(problem, held)]
-    while levels[-1].k > least:
-        level = levels[-1]
-        label = _merged(level, least)
-        k = int(label.max()) + 1
-        if k > STALLED * level.k:
-            break
-        levels.append(contracted(level, label, k))
-    return tuple(levels)
-
-
-def nearest(levels: Sequence[Level], goal: int) -> Level:
-    """Return the level whose number of clusters comes nearest to a goal, as a ratio."""
-    return min(levels, key=lambda level: abs(math.log(level.k / goal)))
-
-
-def _finest(problem: Problem, held: Int64 | None) -> Level:
-    """Return the level of the groups themselves."""
+    # the level of the groups themselves
     graph, groups = problem.graph, problem.derived(Groups.of)
     if held is not None:
         groups = replace(groups, held_bytes=sum_per_group(held, groups.grouping))
@@ -100,7 +83,27 @@ def _finest(problem: Problem, held: Int64 | None) -> Level:
     layer = np.full(graph.n, -1, np.int32) if problem.tags is None else problem.tags.layer
     first = cluster_depths(edge_depths(graph), work, group, groups.k)
     total = np.bincount(group, weights=work, minlength=groups.k).astype(np.float64)
-    return Level(groups, total, first, _heaviest(work, group, layer, groups.k), tensors)
+    levels = [Level(groups, total, first, _heaviest(work, group, layer, groups.k), tensors)]
+    while levels[-1].k > least:
+        level = levels[-1]
+        # int32 [k], the cluster of the next level that each cluster becomes part of
+        cap_s = GROWTH * float(level.work_s.sum()) / level.k
+        room = int(level.groups.room_bytes.min())
+        cap_bytes = room if room >= UNLIMITED else room // 4
+        lightest_first = np.argsort(level.work_s, kind="stable")
+        groups = level.groups
+        weights = MatchingWeights(level.work_s, groups.held_bytes, groups.allowed, level.layer)
+        label = clusters(level.tensors, weights, lightest_first, cap_s, cap_bytes, least)
+        k = int(label.max()) + 1
+        if k > STALLED * level.k:
+            break
+        levels.append(contracted(level, label, k))
+    return tuple(levels)
+
+
+def nearest(levels: Sequence[Level], goal: int) -> Level:
+    """Return the level whose number of clusters comes nearest to a goal, as a ratio."""
+    return min(levels, key=lambda level: abs(math.log(level.k / goal)))
 
 
 def cluster_depths(depth: Int32, work: Float64, label: Int32, k: int) -> Int32:
@@ -122,17 +125,6 @@ def _heaviest(work: Float64, label: Int32, layer: Int32, k: int) -> Int32:
     lightest_first = np.argsort(work, kind="stable")
     heaviest[label[lightest_first]] = layer[lightest_first]  # of several the last stays
     return heaviest
-
-
-def _merged(level: Level, least: int) -> Int32:
-    """Return int32 [k], the cluster of the next level that each cluster becomes part of."""
-    cap_s = GROWTH * float(level.work_s.sum()) / level.k
-    room = int(level.groups.room_bytes.min())
-    cap_bytes = room if room >= UNLIMITED else room // 4
-    lightest_first = np.argsort(level.work_s, kind="stable")
-    groups = level.groups
-    weights = MatchingWeights(level.work_s, groups.held_bytes, groups.allowed, level.layer)
-    return clusters(level.tensors, weights, lightest_first, cap_s, cap_bytes, least)
 
 
 def contracted(level: Level, label: Int32, k: int) -> Level:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.arrays import Float64, Int32
 from pipeline.core.learning import Snapshot
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
@@ -137,7 +136,10 @@ class History:
         self._kept, self.leader, self.best_s = [], None, math.inf
         rows = zip(arrays["turn"].tolist(), arrays["device"], arrays["priority"], facts["kept"], strict=True)
         for turn, device, priority, row in rows:
-            candidate = _from_json(row, device, priority, self._devices)
+            # priority: float64 [n], nan if the placement has none
+            placement = Placement(device, self._devices, None if np.isnan(priority).any() else priority)
+            planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
+            candidate = Candidate(placement, result_from_json(row["result"]), row["found_by"], planned_s)
             value = seconds_of(candidate.result)
             self._kept.append((-value, -turn, candidate))
             if value < self.best_s:
@@ -159,10 +161,3 @@ def _to_json(candidate: Candidate) -> dict[str, Any]:
     """Return what is known of a candidate beside its placement."""
     planned_s = None if math.isnan(candidate.planned_s) else candidate.planned_s
     return {"result": result_to_json(candidate.result), "found_by": candidate.found_by, "planned_s": planned_s}
-
-
-def _from_json(row: Mapping[str, Any], device: Int32, priority: Float64, names: tuple[str, ...]) -> Candidate:
-    """Return the candidate of such a record; priority: float64 [n], nan if the placement has none."""
-    placement = Placement(device, names, None if np.isnan(priority).any() else priority)
-    planned_s = math.nan if row["planned_s"] is None else row["planned_s"]
-    return Candidate(placement, result_from_json(row["result"]), row["found_by"], planned_s)

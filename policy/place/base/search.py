@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import entry_points
 from itertools import islice
 from typing import Protocol
 
@@ -17,6 +19,7 @@ from pipeline.core.arrays import Float64, Int32
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.learning import PolicyInputs, Snapshot
 from pipeline.core.measurement import MeasurementFailed, Prediction, seconds_of
+from pipeline.core.params import check_params
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.simulation import ExecutionModel, LocalSearch, Moves, Simulation, Timeline
@@ -58,6 +61,9 @@ class Method(Protocol):
 
     __slots__ = ()
 
+    def __post_init__(self) -> None:
+        check_params(self)
+
     def run(self, search: Search, *, seed: int) -> None:
         """Ask the search's evaluator about placements until the budget, or the ideas, end."""
 
@@ -69,11 +75,21 @@ class Method(Protocol):
         Raises:
             DeviceError: no placement fits the devices.
         """
-        name = type(self).__module__.rpartition(".")[2]  # one method per module, which has its name
-        search = Search(problem, evaluator, budget, progress, author=name)
+        search = Search(problem, evaluator, budget, progress, author=registered_name(type(self)))
         with suppress(BudgetEndedError):
             self.run(search, seed=seed)
         return search.answer()
+
+
+@cache
+def registered_name(method: type) -> str:
+    """Return the name of a method: of a plug-in that of its entry point, else that of its module, which holds one."""
+    module = method.__module__
+    if not module.startswith("policy."):
+        for entry in entry_points(group="placewright.place"):
+            if entry.value == f"{module}:{method.__qualname__}":
+                return entry.name
+    return module.rpartition(".")[2]
 
 
 class Search:
@@ -107,9 +123,6 @@ class Search:
         self._forks: list[Search] = []
         self._beside: Sequence[Search] = ()
         self._told = -1
-        self._open()
-
-    def _open(self) -> None:
         problem, names = self.problem, self.problem.topology.names
         if problem.start is not None:
             self.evaluate([problem.start], author=problem.start_by)
@@ -286,7 +299,24 @@ class Search:
         """
         self._goes_on()
         if self.simulator is None:
-            return self._local_search_asking(start, moves)
+            # Ask about one placement after the other; what does not fit is never taken
+            tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
+            placement, now_s = start, float(self.evaluate([start])[0])
+            best, best_s = placement, now_s
+            for i in range(moves.r):
+                if self.left <= 0:
+                    break
+                moved = moves.applied(i, placement)
+                nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
+                if moved.key() == placement.key() or not self.problem.allowed[nodes, moved.device[nodes]].all():
+                    continue
+                value = float(self.evaluate([moved])[0])
+                tried[i], value_s[i] = True, value
+                if value <= now_s + moves.threshold_s[i]:
+                    taken[i], placement, now_s = True, moved, value
+                if value < best_s:
+                    best, best_s = moved, value
+            return LocalSearch(tried, value_s, taken, placement, now_s, best, best_s)
         with self._in_time():
             local_search = self.simulator.local_search(start, moves, allowed=self.problem.allowed, limit=self.left)
         self.spent += local_search.evaluations
@@ -356,26 +386,6 @@ class Search:
             return None
         self.spent += 1
         return self.simulator.timeline(placement)
-
-    def _local_search_asking(self, start: Placement, moves: Moves) -> LocalSearch:
-        """Search by asking about one placement after the other; what does not fit is never taken."""
-        tried, taken, value_s = np.zeros(moves.r, bool), np.zeros(moves.r, bool), np.full(moves.r, math.nan)
-        placement, now_s = start, float(self.evaluate([start])[0])
-        best, best_s = placement, now_s
-        for i in range(moves.r):
-            if self.left <= 0:
-                break
-            moved = moves.applied(i, placement)
-            nodes = moves.node[moves.ptr[i] : moves.ptr[i + 1]]
-            if moved.key() == placement.key() or not self.problem.allowed[nodes, moved.device[nodes]].all():
-                continue
-            value = float(self.evaluate([moved])[0])
-            tried[i], value_s[i] = True, value
-            if value <= now_s + moves.threshold_s[i]:
-                taken[i], placement, now_s = True, moved, value
-            if value < best_s:
-                best, best_s = moved, value
-        return LocalSearch(tried, value_s, taken, placement, now_s, best, best_s)
 
     def answer(self, limit: int = ANSWERS) -> Answer:
         """Return the `limit` best placements seen, best first, failed ones last, and what was proven.

@@ -151,35 +151,6 @@ def _head(
         push(later, start_s, rank)
 
 
-@allocating
-def _earliest(
-    work: ScheduleInputs, schedule: PartialSchedule, heaps: Heaps, precedence: Precedence, favourite: Int64, last: Int64
-) -> tuple[int, int]:
-    """Return the operation and the device that start first; -1 for both if nothing is ready."""
-    node, device, first_s, rank = -1, -1, math.inf, precedence.rank
-    for d in range(schedule.lanes.free_s.size):
-        start_s, i = _head(work, schedule, heaps, precedence.order, d, _opens(work, schedule, favourite, last, d))
-        j = favourite[last[d]] if last[d] >= 0 else -1
-        if j >= 0 and schedule.waiting[j] == 0 and usable(schedule.homes, work.group[j], d):
-            own_s = max(_when(work, schedule, j, d), schedule.lanes.free_s[d])
-            if own_s <= start_s:
-                start_s, i = own_s, j
-        if i < 0 or start_s > first_s:
-            continue
-        ahead = node < 0 or start_s < first_s or rank[i] < rank[node]
-        if ahead or (i == node and work.op_s[i, d] < work.op_s[i, device]):
-            node, device, first_s = i, d, start_s
-    return node, device
-
-
-@allocating
-def _offer(work: ScheduleInputs, heaps: Heaps, rank: Int64, i: int) -> None:
-    """Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data arrive."""
-    for d in range(work.room.size):
-        if work.allowed[work.group[i], d]:
-            push(_nth(heaps, 2 * d), 0.0, rank[i])
-
-
 def earliest_first(work: ScheduleInputs, level_s: Float64, favourite: Int64, look: Look = unhurried) -> PartialSchedule:
     """Return the schedule that always takes the operation and device that start first, of equal ones the greatest
     level.
@@ -214,7 +185,20 @@ def _schedule(
     heaps: what is ready, by device. last: int64 [p], what each device ran last, -1 for nothing.
     """
     for _ in range(steps):
-        node, device = _earliest(work, schedule, heaps, precedence, favourite, last)
+        # The operation and the device that start first; -1 for both if nothing is ready
+        node, device, first_s, rank = -1, -1, math.inf, precedence.rank
+        for d in range(schedule.lanes.free_s.size):
+            start_s, i = _head(work, schedule, heaps, precedence.order, d, _opens(work, schedule, favourite, last, d))
+            j = favourite[last[d]] if last[d] >= 0 else -1
+            if j >= 0 and schedule.waiting[j] == 0 and usable(schedule.homes, work.group[j], d):
+                own_s = max(_when(work, schedule, j, d), schedule.lanes.free_s[d])
+                if own_s <= start_s:
+                    start_s, i = own_s, j
+            if i < 0 or start_s > first_s:
+                continue
+            ahead = node < 0 or start_s < first_s or rank[i] < rank[node]
+            if ahead or (i == node and work.op_s[i, d] < work.op_s[i, device]):
+                node, device, first_s = i, d, start_s
         if node < 0:
             settle_rest(schedule.homes)
             return True
@@ -224,5 +208,9 @@ def _schedule(
             j = work.out_node[e]
             schedule.waiting[j] -= 1
             if schedule.waiting[j] == 0:
-                _offer(work, heaps, precedence.rank, j)
+                # Make a ready operation a candidate wherever its group is allowed; `_head` finds out when its data
+                # arrive
+                for d in range(work.room.size):
+                    if work.allowed[work.group[j], d]:
+                        push(_nth(heaps, 2 * d), 0.0, precedence.rank[j])
     return False

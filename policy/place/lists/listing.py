@@ -207,9 +207,19 @@ def _add_gap(lanes: DeviceTimelines, d: int, q: int, start_s: float, end_s: floa
     lanes.gaps[d] += 1
 
 
-@inner
-def _occupy(lanes: DeviceTimelines, d: int, start_s: float, end_s: float) -> None:
-    """Take device d for a while that `begin` found free."""
+@allocating
+def put(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> None:
+    """Schedule operation i on device d, and with it the sources it reads that have no device yet."""
+    settle(schedule.homes, work.group[i], d)
+    edges = reads(work, schedule, i)
+    for e in edges:
+        settle(schedule.homes, work.group[work.in_node[e]], d)
+    ready_s = arrival(work, schedule, edges, d, schedule.queue_s, schedule.sent_s)
+    start_s = begin(schedule.lanes, d, ready_s, span(work, i, d))
+    schedule.start_s[i], schedule.finish_s[i] = start_s, start_s + work.op_s[i, d]
+    # Take device d for a while that `begin` found free
+    lanes = schedule.lanes
+    end_s = start_s + span(work, i, d)
     if start_s >= lanes.free_s[d]:
         _add_gap(lanes, d, lanes.gaps[d], lanes.free_s[d], start_s)
         lanes.free_s[d] = end_s
@@ -221,19 +231,6 @@ def _occupy(lanes: DeviceTimelines, d: int, start_s: float, end_s: float) -> Non
     _drop_gap(lanes, d, q)
     _add_gap(lanes, d, q, end_s, after_s)
     _add_gap(lanes, d, q, before_s, start_s)
-
-
-@allocating
-def put(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> None:
-    """Schedule operation i on device d, and with it the sources it reads that have no device yet."""
-    settle(schedule.homes, work.group[i], d)
-    edges = reads(work, schedule, i)
-    for e in edges:
-        settle(schedule.homes, work.group[work.in_node[e]], d)
-    ready_s = arrival(work, schedule, edges, d, schedule.queue_s, schedule.sent_s)
-    start_s = begin(schedule.lanes, d, ready_s, span(work, i, d))
-    schedule.start_s[i], schedule.finish_s[i] = start_s, start_s + work.op_s[i, d]
-    _occupy(schedule.lanes, d, start_s, start_s + span(work, i, d))
 
 
 @allocating

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int64
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.shared.compiled import compiled
 from policy.place.base.search import Method, Search
@@ -37,13 +36,11 @@ class MSct(Method):
 
     version: ClassVar[int] = 2
 
-    threshold: float = param(0.1, "an edge whose x is at most this leads to a favourite child; below 0.5")
+    threshold: float = param(
+        0.1, "an edge whose x is at most this leads to a favourite child; below 0.5", within="[0, 0.5)"
+    )
     edges: int = param(20_000, "edges between groups up to which the linear program is solved")
     fuse: bool = param(True, "join producers to their only consumer where sending costs more than computing")
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.threshold < 0.5:
-            raise UsageError(f"The threshold is {self.threshold}.", "Set it to at least 0 and less than 0.5.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Evaluate the schedule's placement; nothing is random."""

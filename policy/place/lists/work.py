@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, row_ptr, sum_per_group
+from pipeline.core.graph import Grouping, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import T0, ExecutionModel
 from pipeline.shared.feasibility import feasible_grouping
@@ -81,7 +81,15 @@ def work_of(
 def _uncontended(problem: Problem, grouping: Grouping | None = None, demand: Float64 | None = None) -> ScheduleInputs:
     graph, topology = problem.graph, problem.topology
     grouping = feasible_grouping(problem) if grouping is None else grouping
-    order, edges, read = _forward(graph)
+    # an order of the operations, the ends of all reads that lead forward in it, and which reads these are
+    n, ends = graph.n, graph.edges[:, graph.reads.edge]
+    order = least_index_first(row_ptr(graph.edges[0], n), graph.edges[1].astype(np.int64), graph.in_degree)
+    if order.size < n:
+        order = visit_order(graph).astype(np.int64)
+    position = np.empty(n, np.int64)
+    position[order] = np.arange(n)
+    forward = np.flatnonzero(position[ends[0]] < position[ends[1]])
+    edges, read = ends[:, forward], forward
     size, tensor = graph.reads.size[read], graph.reads.tensor[read]
     cost_s, mean_s = times_of(problem)
     by_consumer = np.argsort(edges[1], kind="stable")
@@ -126,18 +134,6 @@ def times_of(problem: Problem) -> tuple[Float64, Float64]:
         cost_s = np.minimum(problem.costs.op_s, ENDLESS_S)
     allowed = problem.allowed
     return cost_s, np.where(allowed, cost_s, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
-
-
-def _forward(graph: Graph) -> tuple[Int64, Int32, Int64]:
-    """Return an order of the operations, the ends of all reads that lead forward in it, and which reads these are."""
-    n, ends = graph.n, graph.edges[:, graph.reads.edge]
-    order = least_index_first(row_ptr(graph.edges[0], n), graph.edges[1].astype(np.int64), graph.in_degree)
-    if order.size < n:
-        order = visit_order(graph).astype(np.int64)
-    position = np.empty(n, np.int64)
-    position[order] = np.arange(n)
-    forward = np.flatnonzero(position[ends[0]] < position[ends[1]])
-    return order, ends[:, forward], forward
 
 
 def upward(work: ScheduleInputs) -> Float64:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import UsageError
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import LocalSearch
 from policy.place.base.search import Method, Search
@@ -63,24 +63,27 @@ class Anneal(Method):
 
     version: ClassVar[int] = 6
 
-    hot: float = param(1.0, "first temperature over the mean time of an operation")
-    cold: float = param(0.03, "last temperature over the mean time of an operation")
-    evaluations_per_group: float = param(200.0, "evaluations per group from which `hot` is taken in full")
-    copies: float = param(0.7, "share of moves to the device of a neighbour")
-    clusters: float = param(0.7, "share of moves of several groups at once")
-    swaps: float = param(0.3, "share of the moves by which two groups swap devices, where memory is short")
-    orders: float = param(0.2, "share of moves that change a priority alone, where there are priorities")
-    shifts: float = param(0.1, "share of the other moves that change a priority as well, where there are priorities")
+    hot: float = param(1.0, "first temperature over the mean time of an operation", within="(0, inf)")
+    cold: float = param(0.03, "last temperature over the mean time of an operation", within="(0, inf)")
+    evaluations_per_group: float = param(
+        200.0, "evaluations per group from which `hot` is taken in full", within="(0, inf)"
+    )
+    copies: float = param(0.7, "share of moves to the device of a neighbour", within="[0, 1]")
+    clusters: float = param(0.7, "share of moves of several groups at once", within="[0, 1]")
+    swaps: float = param(
+        0.3, "share of the moves by which two groups swap devices, where memory is short", within="[0, 1]"
+    )
+    orders: float = param(
+        0.2, "share of moves that change a priority alone, where there are priorities", within="[0, 1]"
+    )
+    shifts: float = param(
+        0.1, "share of the other moves that change a priority as well, where there are priorities", within="[0, 1]"
+    )
 
     def __post_init__(self) -> None:
-        shares = (self.copies, self.clusters, self.swaps, self.orders, self.shifts)
-        if not all(0 <= share <= 1 for share in shares):
-            raise UsageError(f"{self} has a share out of range.", "Shares must lie in [0, 1].")
-        if not (0 < self.cold <= self.hot and self.evaluations_per_group > 0):
-            raise UsageError(
-                f"{self} has a parameter out of range.",
-                "cold and hot must satisfy 0 < cold <= hot, and the budget per group must be positive.",
-            )
+        check_params(self)
+        if self.cold > self.hot:
+            raise UsageError(f"cold is {self.cold} and hot {self.hot}.", "cold must be at most hot.")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Anneal from the incumbent until the budget ends or nothing new is met."""

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.devices import CostTable, contract_costs
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping, adjacency, contract
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
@@ -38,10 +37,6 @@ class Greedy(Method):
 
     passes: int = param(100, "passes over all groups at most; 0 only builds")
 
-    def __post_init__(self) -> None:
-        if self.passes < 0:
-            raise UsageError(f"{self} has a negative number of passes.", "Use 0 or more.")
-
     def run(self, search: Search, *, seed: int) -> None:
         """Return the best placements seen; nothing is random."""
         problem = search.problem
@@ -54,9 +49,6 @@ class Greedy(Method):
                 for on in (False, True)
             ]
         search.evaluate(built)
-        self._climb(search, groups)
-
-    def _climb(self, search: Search, groups: GroupedProblem) -> None:
         # The start of a problem may split groups; moves of whole groups lead on from there all the same.
         heaviest_first = np.argsort(-groups.weight, kind="stable").tolist()
         for _ in range(self.passes):
@@ -111,7 +103,10 @@ def build(groups: GroupedProblem, costs: CostTable, *, side_by_side: bool) -> In
     A device that is full is taken only if every allowed one is.
     """
     graph, topology = groups.graph, groups.problem.topology
-    ptr, producers, tensor_bytes = _arriving(graph)
+    # (ptr, producers, bytes): what arrives at group g lies between ptr[g] and ptr[g + 1]
+    ptr, producers = adjacency(graph, reverse=True)
+    by_consumer = np.argsort(graph.edges[1], kind="stable")  # the order in which adjacency lists producers
+    tensor_bytes = graph.edge_bytes[by_consumer].astype(np.float64)
     room = np.array([d.memory_bytes or math.inf for d in topology.devices])
     device = np.full(graph.n, -1, np.int32)
     finish_s, free_s = np.zeros(graph.n), np.zeros(topology.p)
@@ -134,10 +129,3 @@ def build(groups: GroupedProblem, costs: CostTable, *, side_by_side: bool) -> In
         finish_s[g] = free_s[chosen] = price_s[chosen]
         room[chosen] -= graph.weight_bytes[g]
     return device
-
-
-def _arriving(graph: Graph) -> tuple[Int64, Int32, Float64]:
-    """Return (ptr, producers, bytes): what arrives at group g lies between ptr[g] and ptr[g + 1]."""
-    ptr, producers = adjacency(graph, reverse=True)
-    by_consumer = np.argsort(graph.edges[1], kind="stable")  # the order in which adjacency lists producers
-    return ptr, producers, graph.edge_bytes[by_consumer].astype(np.float64)

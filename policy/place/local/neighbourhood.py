@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, contract, row_ptr
+from pipeline.core.graph import contract, row_ptr
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import Moves
@@ -104,7 +104,11 @@ class Neighbourhood(NamedTuple):
         """Return the moves of a problem's groups."""
         grouping = feasible_grouping(problem)
         allowed = problem.group_allowed(grouping)
-        next_ptr, neighbour = _neighbours(problem.graph, grouping)
+        # (ptr [k + 1], neighbour): the groups that exchange tensors with each group, in both directions
+        producer, consumer = contract(problem.graph, grouping).edges
+        source = np.concatenate([producer, consumer])
+        target = np.concatenate([consumer, producer])
+        next_ptr, neighbour = row_ptr(source, grouping.k), target[np.argsort(source, kind="stable")].astype(np.int32)
         group, home = np.nonzero(allowed)
         return cls(
             row_ptr(grouping.group, grouping.k),
@@ -147,14 +151,6 @@ class Neighbourhood(NamedTuple):
             return Moves.single(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
         drawn = _drawn(self, shares, Order.of(placement), rng.random((threshold_s.size, NUMBERS)))
         return Moves.made(*drawn, threshold_s, price_s_per_byte=price_s_per_byte, bounded=bounded)
-
-
-def _neighbours(graph: Graph, grouping: Grouping) -> tuple[Int64, Int32]:
-    """Return (ptr [k + 1], neighbour): the groups that exchange tensors with each group, in both directions."""
-    producer, consumer = contract(graph, grouping).edges
-    source = np.concatenate([producer, consumer])
-    target = np.concatenate([consumer, producer])
-    return row_ptr(source, grouping.k), target[np.argsort(source, kind="stable")].astype(np.int32)
 
 
 @compiled

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.graph import contract, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.partition import even_parts
@@ -79,7 +79,13 @@ def _clustered(problem: Problem, levels: list[Level], share: float) -> Iterator[
         room = _room(level.groups, amount)
         order = np.argsort(level.first, kind="stable")
         yield level.groups.placement(_fullest_last(level.groups.allowed, amount, room)).device
-        yield level.groups.placement(_in_turn(level.groups.allowed, amount, room, order)).device
+        ends = np.cumsum(room) * amount.sum() / room.sum()
+        before = np.cumsum(amount[order]) - amount[order] / 2
+        wish = np.minimum(np.searchsorted(ends, before), room.size - 1)
+        device = np.empty(amount.size, np.int32)
+        gap = np.abs(np.arange(room.size) - wish[:, None])
+        device[order] = np.where(level.groups.allowed[order], gap, room.size).argmin(axis=1)
+        yield level.groups.placement(device).device
 
 
 def _partitioned(problem: Problem, groups: Groups, share: float) -> Iterator[Int32]:
@@ -126,14 +132,4 @@ def _fullest_last(allowed: Bool, amount: Float64, room: Float64) -> Int32:
         free = np.where(allowed[i], (left - amount[i]) / room, -math.inf)
         device[i] = int(free.argmax())
         left[device[i]] -= amount[i]
-    return device
-
-
-def _in_turn(allowed: Bool, amount: Float64, room: Float64, order: Int64) -> Int32:
-    ends = np.cumsum(room) * amount.sum() / room.sum()
-    before = np.cumsum(amount[order]) - amount[order] / 2
-    wish = np.minimum(np.searchsorted(ends, before), room.size - 1)
-    device = np.empty(amount.size, np.int32)
-    gap = np.abs(np.arange(room.size) - wish[:, None])
-    device[order] = np.where(allowed[order], gap, room.size).argmin(axis=1)
     return device

@@ -145,7 +145,11 @@ def _anneal_excess(
         chunk = int(np.clip(STRETCH_S * EVALUATED_PER_S / search.problem.graph.n, 4, CHUNK))
     steps = max(2, min(steps, search.left // chunk))
     unit_bytes = float(held_bytes(search).sum()) / moves.k
-    price = _outweighing(search)
+    # a price at which one byte is more expensive than any placement is long, about
+    costs, graph = search.problem.costs, search.problem.graph
+    work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
+    sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
+    price = 10.0 * max(work_s + sent_s, 1e-9)
     for step in range(steps):
         if search.best is not None or search.left <= 0:
             break
@@ -158,14 +162,6 @@ def _anneal_excess(
         drawn = chosen.drawn(rng, placement, MOVES, threshold_s, price_s_per_byte=price)
         placement = search.local_search(placement, drawn).end
     return placement
-
-
-def _outweighing(search: Search) -> float:
-    """Return a price per byte at which one byte is more expensive than any placement is long, about."""
-    costs, graph = search.problem.costs, search.problem.graph
-    work_s = 0.0 if costs is None else float(np.where(np.isfinite(costs.op_s), costs.op_s, 0.0).max(axis=1).sum())
-    sent_s = float(search.problem.topology.mean_transfer_s(graph.edge_bytes).sum())
-    return 10.0 * max(work_s + sent_s, 1e-9)
 
 
 def _crowded(search: Search, moves: Neighbourhood, placement: Placement, peak_bytes: Int64) -> Int32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Bool, Int32, Int64
 from pipeline.core.graph import Grouping, sum_per_group
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
@@ -37,18 +37,15 @@ def held_at_peaks(problem: Problem, timeline: Timeline) -> Int64:
     for d in range(problem.topology.p):
         here = np.flatnonzero((timeline.device == d) & (own > 0))
         if here.size:
-            moment_s = _fullest_s(timeline.start_s[here], last_s[here], own[here])
+            # the moment at which the device holds most
+            amount = own[here]
+            at_s = np.concatenate([timeline.start_s[here], last_s[here]])
+            change = np.concatenate([amount, -amount])
+            order = np.argsort(at_s, kind="stable")
+            moment_s = float(at_s[order[np.cumsum(change[order]).argmax()]])
             here = here[(timeline.start_s[here] <= moment_s) & (moment_s < last_s[here])]
             held[here] += own[here]
     return held
-
-
-def _fullest_s(begin_s: Float64, end_s: Float64, amount: Int64) -> float:
-    """Return the moment at which the amounts whose time has begun and not ended are most."""
-    at_s = np.concatenate([begin_s, end_s])
-    change = np.concatenate([amount, -amount])
-    order = np.argsort(at_s, kind="stable")
-    return float(at_s[order[np.cumsum(change[order]).argmax()]])
 
 
 def spill_blocks(search: Search) -> None:

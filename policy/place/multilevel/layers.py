@@ -97,7 +97,11 @@ class Layers:
 
 def layers_of(levels: tuple[Level, ...]) -> Layers | None:
     """Return the layers of the groups of levels[0]: from the problem's tags, else guessed; None without either."""
-    finest = _in_time(levels[0])
+    # single groups, with depths that tell steps apart behind cycles of operations as well
+    level = levels[0]
+    groups = level.groups
+    depth = forward_depths(groups.problem.graph)
+    finest = replace(level, first=cluster_depths(depth, work_of(groups.problem), groups.grouping.group, groups.k))
     tags = finest.groups.problem.tags
     if tags is not None and np.any(tags.layer >= 0):
         layer = spread(finest.tensors, finest.layer.copy(), finest.k)
@@ -105,13 +109,6 @@ def layers_of(levels: tuple[Level, ...]) -> Layers | None:
         np.maximum.at(step, finest.groups.grouping.group, tags.step)
         return _numbered(finest, layer, step.astype(np.float64))
     return _guessed(finest)
-
-
-def _in_time(level: Level) -> Level:
-    """Return the level of single groups with depths that tell steps apart behind cycles of operations as well."""
-    groups = level.groups
-    depth = forward_depths(groups.problem.graph)
-    return replace(level, first=cluster_depths(depth, work_of(groups.problem), groups.grouping.group, groups.k))
 
 
 def _guessed(finest: Level) -> Layers | None:

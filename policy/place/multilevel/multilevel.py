@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
@@ -23,7 +22,7 @@ from policy.place.local.anneal import best_order
 from policy.place.local.room import EVALUATED_PER_S, STRETCH_S, repair_memory, tight
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel.coarse_search import CoarseSearch
-from policy.place.multilevel.layers import Layers, layers_of
+from policy.place.multilevel.layers import layers_of
 from policy.place.multilevel.moves import LevelClusters, draw
 from policy.place.multilevel.starts import starts
 from policy.place.rules.catalogue import LINEAR_RULES
@@ -76,18 +75,10 @@ class Multilevel(Method):
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
-    near: float = param(0.75, "share of moves to the device of a neighbour")
-    sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none")
-    patience: int = param(20, "stop after so many local searches without a move that was new")
-    workers: int = param(1, "with a time limit, local searches at the same time, each on a thread")
-
-    def __post_init__(self) -> None:
-        shares = 0 <= self.near <= 1 and 0 <= self.sketched <= 1
-        if self.finest < 0 or self.heat < 0 or not shares or min(self.patience, self.workers) < 1:
-            raise UsageError(
-                f"{self} has a negative level or heat, a share outside [0, 1], no patience or no worker.",
-                "Use a level and a heat of at least 0, shares from 0 to 1, a patience and workers of at least 1.",
-            )
+    near: float = param(0.75, "share of moves to the device of a neighbour", within="[0, 1]")
+    sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none", within="[0, 1]")
+    patience: int = param(20, "stop after so many local searches without a move that was new", within="[1, inf)")
+    workers: int = param(1, "with a time limit, local searches at the same time, each on a thread", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Try the starts, then search until the budget ends or nothing new is met."""
@@ -130,7 +121,14 @@ class Multilevel(Method):
         levels = hierarchy(problem, least=problem.topology.p, held=held)
         near_goal = [nearest(levels, goal) for goal in (COARSE, 4 * COARSE)]
         layers = layers_of(levels)
-        chosen = self._chosen(levels, layers)
+        # The levels whose clusters are moved, coarse to fine
+        finest = self.finest or levels[0].k
+        chosen = [level for level in levels if level.k <= finest] or [levels[-1]]
+        parts = 1
+        while layers is not None and layers.count * parts <= finest:
+            chosen.append(layers.level(parts))
+            parts *= 2
+        chosen = sorted(chosen, key=lambda level: level.k)
         rough = CoarseSearch.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
         return None if first is None else SearchStart(chosen, rough, first)
@@ -145,16 +143,6 @@ class Multilevel(Method):
         else:
             seeded = [partial(part, rng=child) for child in rng.spawn(self.workers)]
             run_parallel(search, seeded, workers=self.workers)
-
-    def _chosen(self, levels: tuple[Level, ...], layers: Layers | None) -> list[Level]:
-        """Return the levels whose clusters are moved, coarse to fine."""
-        finest = self.finest or levels[0].k
-        chosen = [level for level in levels if level.k <= finest] or [levels[-1]]
-        parts = 1
-        while layers is not None and layers.count * parts <= finest:
-            chosen.append(layers.level(parts))
-            parts *= 2
-        return sorted(chosen, key=lambda level: level.k)
 
     def _refine_coarse(
         self, search: Search, *, begun: Placement, rough: CoarseSearch, rng: np.random.Generator

@@ -43,7 +43,14 @@ def blocks(problem: Problem, work: ScheduleInputs) -> list[Int32]:
     """Return the devices of the groups, int32 [k], of every placement: what `Expert` evaluates where it fits."""
     homes, speed = [], speeds(work)
     if problem.tags is not None and np.any(problem.tags.layer >= 0):
-        layer = _spread(work, problem.tags.layer).astype(np.int32)
+        # int64 [n], the number of each operation's layer among the layers there are, given to all
+        layer = problem.tags.layer
+        known = np.unique(layer[layer >= 0])
+        number = np.where(layer >= 0, np.searchsorted(known, layer), -1)
+        backward = np.ascontiguousarray(work.order[::-1])
+        _follow(work.order, work.in_ptr, work.in_node, number, True)
+        _follow(backward, work.out_ptr, work.out_node, number, False)
+        layer = np.maximum(number, 0).astype(np.int32)
         count, p = int(layer.max()) + 1, problem.topology.p
         equal = np.arange(count) * p // count if count >= p else np.arange(count)
         time_s = sum_per_group(work.mean_s, Grouping(layer))
@@ -53,16 +60,6 @@ def blocks(problem: Problem, work: ScheduleInputs) -> list[Int32]:
     home = np.empty(order.size, np.int32)
     home[order] = shares(time_s[order], speed)
     return [*homes, home]
-
-
-def _spread(work: ScheduleInputs, layer: Int32) -> Int64:
-    """Return int64 [n], the number of each operation's layer among the layers there are, given to all."""
-    known = np.unique(layer[layer >= 0])
-    number = np.where(layer >= 0, np.searchsorted(known, layer), -1)
-    backward = np.ascontiguousarray(work.order[::-1])
-    _follow(work.order, work.in_ptr, work.in_node, number, True)
-    _follow(backward, work.out_ptr, work.out_node, number, False)
-    return np.maximum(number, 0)
 
 
 @compiled

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.graph import Grouping, contract, sum_per_group
 from pipeline.core.params import param
-from pipeline.shared.partition import check_parts, metis_parts
+from pipeline.shared.partition import metis_parts
 from policy.place.base.search import Method, Search
 from policy.place.lists.submit import submit
 from policy.place.lists.work import ScheduleInputs, work_of
@@ -30,10 +30,7 @@ class Metis(Method):
 
     version: ClassVar[int] = 1
 
-    balance: float = param(1.05, "heaviest part over the mean")
-
-    def __post_init__(self) -> None:
-        check_parts(1, self.balance)
+    balance: float = param(1.05, "heaviest part over the mean", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Evaluate both placements."""

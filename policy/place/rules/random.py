@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.shared.feasibility import feasible_grouping
@@ -20,12 +19,8 @@ class Random(Method):
 
     version: ClassVar[int] = 1
 
-    batch: int = param(16, "placements drawn at a time")
-    patience: int = param(20, "stop after so many batches without a placement that is new")
-
-    def __post_init__(self) -> None:
-        if self.batch < 1 or self.patience < 1:
-            raise UsageError(f"{self} has a parameter out of range.", "Use a batch and a patience of at least 1.")
+    batch: int = param(16, "placements drawn at a time", within="[1, inf)")
+    patience: int = param(20, "stop after so many batches without a placement that is new", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Return the best placements drawn."""

@@ -42,7 +42,9 @@ class SegmentCompiler:
         Raises:
             SegmentError: the device refuses the segment.
         """
-        properties = self._properties(device)
+        slow = device.plugin.partition(".")[0] in KEPT_ON_DISK
+        kept = {"CACHE_DIR": str(self._cache_dir)} if slow and self._cache_dir is not None else {}
+        properties = {**device.properties, **kept}
         key = (segment.sha256, device.openvino_name, device.library, tuple(sorted(properties.items())))
         with self._lock:
             if key not in self._compiled:
@@ -74,11 +76,6 @@ class SegmentCompiler:
             self._registered[device.openvino_name] = device.library
         elif known != device.library:
             raise ManifestError(f"{device.openvino_name} is {known} and {device.library}")
-
-    def _properties(self, device: DeviceEntry) -> dict[str, str]:
-        slow = device.plugin.partition(".")[0] in KEPT_ON_DISK
-        kept = {"CACHE_DIR": str(self._cache_dir)} if slow and self._cache_dir is not None else {}
-        return {**device.properties, **kept}
 
 
 def one_line(error: Exception) -> str:

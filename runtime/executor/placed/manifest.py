@@ -127,7 +127,17 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     """Return a value of a JSON document as the type `kind`, or raise ManifestError."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
-        return _record(kind, value, where)
+        hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
+        if not isinstance(value, Mapping):
+            raise ManifestError(f"{where} must be a table of keys")
+        unknown = [key for key in value if key not in known]
+        optional = {"library", "properties", "moved"}
+        missing = [key for key in known if key not in value and key not in optional]
+        if unknown or missing:
+            raise ManifestError(
+                f"{where} " + (f"has an unknown key {unknown[0]}" if unknown else f"needs {missing[0]}")
+            )
+        return kind(**{key: _checked(hints[key], item, f"{key} of {where}") for key, item in value.items()})
     if origin in (Union, types.UnionType):
         return None if value is None else _checked(arguments[0], value, where)
     if origin is Literal:
@@ -146,15 +156,3 @@ def _checked(kind: Any, value: Any, where: str) -> Any:
     if not fits:
         raise ManifestError(f"{where} is {str(value)[:80]!r}, which it must not be")
     return value
-
-
-def _record(kind: Any, value: Any, where: str) -> Any:
-    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
-    if not isinstance(value, Mapping):
-        raise ManifestError(f"{where} must be a table of keys")
-    unknown = [key for key in value if key not in known]
-    optional = {"library", "properties", "moved"}
-    missing = [key for key in known if key not in value and key not in optional]
-    if unknown or missing:
-        raise ManifestError(f"{where} " + (f"has an unknown key {unknown[0]}" if unknown else f"needs {missing[0]}"))
-    return kind(**{key: _checked(hints[key], item, f"{key} of {where}") for key, item in value.items()})

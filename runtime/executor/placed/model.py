@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from .compiling import SegmentCompiler, Source
 from .errors import PlacedClosedError, PlacedError
+from .inputs import Results
 from .manifest import RunnerName, SplitManifest, read_manifest
 from .requests import PlacedRequest
-from .results import Results
 from .runners import runner_of
 from .wiring import Wiring
 

@@ -12,8 +12,7 @@ import openvino as ov
 
 from .compiling import one_line
 from .errors import PlacedError, PlacedInputError, SegmentError
-from .inputs import as_tensor, by_place
-from .results import Results
+from .inputs import Results, as_tensor, by_place
 from .wiring import Wiring
 
 

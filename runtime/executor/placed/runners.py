@@ -96,13 +96,10 @@ class ByLevel:
                     request.run_segment(own)
                 finally:
                     for s in begun:
-                        self._wait(request, s)
-
-    def _wait(self, request: PlacedRequest, s: int) -> None:
-        try:
-            request.segments[s].wait()
-        except RuntimeError as error:
-            raise request.failed(s, error) from error
+                        try:
+                            request.segments[s].wait()
+                        except RuntimeError as error:
+                            raise request.failed(s, error) from error
 
     def start(self, request: PlacedRequest, done: Done) -> None:
         """Begin one inference; `done` is called at its end."""

@@ -95,25 +95,6 @@ def blank(machine: LatencyMachine) -> LatencyState:
 
 
 @inner
-def _cut_into_blocks(machine: LatencyMachine, state: LatencyState) -> None:
-    """Note which block every operation belongs to, and what blocks compute."""
-    n = machine.node.size
-    state.first.fill(-1)
-    state.lasts_s.fill(0.0)
-    for i in range(n - 1, -1, -1):
-        node = machine.node[i]
-        d = state.device[node]
-        block = i
-        if not machine.cpu[d]:
-            turn = int(min(max(state.order[node], 0.0), machine.calls - 1.0))
-            block = n + d * machine.calls + turn
-        state.block[i] = block
-        state.next[i] = state.first[block]
-        state.first[block] = i
-        state.lasts_s[block] += machine.op_s[i, d]
-
-
-@inner
 def _pay(machine: LatencyMachine, state: LatencyState) -> None:
     """Let calls pay for the nets of which they hold a part."""
     n = machine.node.size
@@ -133,7 +114,20 @@ def _pay(machine: LatencyMachine, state: LatencyState) -> None:
 def latency_s(machine: LatencyMachine, state: LatencyState) -> float:
     """Return when the last block ends under the state's placement; inf where blocks wait for one another."""
     n, q = machine.node.size, machine.calls
-    _cut_into_blocks(machine, state)
+    # The block of every operation, and what blocks compute
+    state.first.fill(-1)
+    state.lasts_s.fill(0.0)
+    for i in range(n - 1, -1, -1):
+        node = machine.node[i]
+        d = state.device[node]
+        block = i
+        if not machine.cpu[d]:
+            turn = int(min(max(state.order[node], 0.0), machine.calls - 1.0))
+            block = n + d * machine.calls + turn
+        state.block[i] = block
+        state.next[i] = state.first[block]
+        state.first[block] = i
+        state.lasts_s[block] += machine.op_s[i, d]
     _pay(machine, state)
     state.start_s.fill(0.0)
     for i in range(n):
@@ -210,23 +204,18 @@ def simulate(
                 figures.busy_s[b, state.device[machine.node[state.first[block]]]] += state.lasts_s[block]
         figures.sent_bytes[b] = 0
         for i in range(machine.size.size):
-            figures.sent_bytes[b] += machine.size[i] * _readers(machine, state, i)
-
-
-@inner
-def _readers(machine: LatencyMachine, state: LatencyState, net: int) -> int:
-    """Return how many blocks but one hold members of a net; all CPUs together count as one."""
-    n, accelerators, cpus = machine.node.size, 0, 0
-    for x in range(machine.ptr[net], machine.ptr[net + 1]):
-        block = state.block[machine.member[x]]
-        if block < n:
-            cpus = 1
-            continue
-        new = True
-        for y in range(machine.ptr[net], x):
-            new = new and state.block[machine.member[y]] != block
-        accelerators += new
-    return accelerators + cpus - 1
+            # blocks but one that hold members of the net; all CPUs together count as one
+            n, accelerators, cpus = machine.node.size, 0, 0
+            for x in range(machine.ptr[i], machine.ptr[i + 1]):
+                block = state.block[machine.member[x]]
+                if block < n:
+                    cpus = 1
+                    continue
+                new = True
+                for y in range(machine.ptr[i], x):
+                    new = new and state.block[machine.member[y]] != block
+                accelerators += new
+            figures.sent_bytes[b] += machine.size[i] * (accelerators + cpus - 1)
 
 
 @compiled

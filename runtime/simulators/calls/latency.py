@@ -21,9 +21,9 @@ from pipeline.core.stages import Simulator, Subject
 from pipeline.shared.contiguity import backward_operations
 from runtime.simulators.calls import kernels
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
-from runtime.simulators.shared.sent_tensors import SentTensors
 from runtime.simulators.shared.simulated import (
     Nodes,
+    SentTensors,
     batches,
     digest,
     known_costs,

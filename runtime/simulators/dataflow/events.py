@@ -15,17 +15,23 @@ import math
 from pipeline.core.arrays import Float64, Int32
 from pipeline.core.simulation import T0, T1
 from pipeline.shared.compiled import inlined, kernel
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, next_snapshot, restore, save
+from pipeline.shared.heaps import pop
 from runtime.simulators.dataflow.state import (
+    BEFORE_S,
     ENDED,
     UNDER_WAY,
     DataflowMachine,
     DataflowState,
     Dispatch,
+    Part,
+    Snapshots,
     depart,
     dequeue,
     enqueue,
-    land,
+    next_snapshot,
+    restore,
+    save,
+    under_way,
 )
 
 
@@ -80,22 +86,6 @@ def _release(state: DataflowState, placement: Dispatch, j: int) -> None:
 
 
 @inlined
-def _forget_inputs(machine: DataflowMachine, state: DataflowState, placement: Dispatch, i: int) -> None:
-    """Give back what operation i was the last to read."""
-    for at in range(machine.in_ptr[i], machine.in_ptr[i + 1]):
-        slot = machine.in_slot[at]
-        k = machine.slot_tensor[slot]
-        source = machine.maker[k]
-        if placement.device[source] == placement.device[i]:
-            _let_go(machine, state, placement, source)
-            continue
-        x = state.copy[slot]
-        state.unread[x] -= 1
-        if state.unread[x] == 0:
-            state.held[placement.device[i]] -= machine.size[k]
-
-
-@inlined
 def _complete(machine: DataflowMachine, state: DataflowState, placement: Dispatch, d: int) -> None:
     """End what device d runs: release readers here, send to readers elsewhere."""
     i, now_s = state.running[d], state.due_s[d]
@@ -120,13 +110,24 @@ def _complete(machine: DataflowMachine, state: DataflowState, placement: Dispatc
             _send(machine, state, d, k, now_s)
     if machine.track:
         _let_go(machine, state, placement, i)
-        _forget_inputs(machine, state, placement, i)
+        # Give back what operation i was the last to read
+        for at in range(machine.in_ptr[i], machine.in_ptr[i + 1]):
+            slot = machine.in_slot[at]
+            k = machine.slot_tensor[slot]
+            source = machine.maker[k]
+            if placement.device[source] == placement.device[i]:
+                _let_go(machine, state, placement, source)
+                continue
+            x = state.copy[slot]
+            state.unread[x] -= 1
+            if state.unread[x] == 0:
+                state.held[placement.device[i]] -= machine.size[k]
 
 
 @inlined
 def _arrive(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> None:
     """Hand the transfer that arrives next to its readers."""
-    x = land(state)
+    x = pop(under_way(state))
     k, e = state.sent[x], state.target[x]
     if machine.track:
         state.unread[x] = 0
@@ -144,27 +145,6 @@ def _arrive(machine: DataflowMachine, state: DataflowState, placement: Dispatch)
 def _blocked_s(block_s: float, always: bool, cost_s: float) -> float:
     """Return for how long a device stays blocked after an operation that takes cost_s."""
     return block_s if cost_s > 0.0 or always else 0.0
-
-
-@inlined
-def _start(machine: DataflowMachine, state: DataflowState, placement: Dispatch, d: int, now_s: float) -> None:
-    """Let device d take its next operation."""
-    i = dequeue(state, placement, d)
-    cost_s = machine.op_s[i, d]
-    end_s = now_s + cost_s
-    state.running[d], state.start_s[i], state.end_s[i], state.due_s[d] = i, now_s, end_s, end_s
-    state.busy[d] += cost_s
-    state.taken_s[d] += cost_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
-    state.free_s[d] = end_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
-    if machine.track:
-        _hold(state, d, machine.own[i])
-
-
-@inlined
-def _least(times_s: Float64, least_s: float) -> float:
-    for d in range(times_s.size):
-        least_s = min(least_s, times_s[d])
-    return least_s
 
 
 @inlined
@@ -205,13 +185,6 @@ def _load(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -
 
 
 @inlined
-def _add_weights(machine: DataflowMachine, state: DataflowState, placement: Dispatch) -> None:
-    """Add what stays to what was held at most."""
-    for i in range(placement.device.size):
-        state.peak[placement.device[i]] += machine.weight[i]
-
-
-@inlined
 def _start_free_devices(
     machine: DataflowMachine, state: DataflowState, placement: Dispatch, limit_s: float, now_s: float
 ) -> bool:
@@ -223,7 +196,16 @@ def _start_free_devices(
     while d < state.due_s.size:
         if now_s + (state.load_s[d] - state.taken_s[d]) > limit_s:
             return False
-        _start(machine, state, placement, d, now_s)
+        # Let device d take its next operation
+        i = dequeue(state, placement, d)
+        cost_s = machine.op_s[i, d]
+        end_s = now_s + cost_s
+        state.running[d], state.start_s[i], state.end_s[i], state.due_s[d] = i, now_s, end_s, end_s
+        state.busy[d] += cost_s
+        state.taken_s[d] += cost_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
+        state.free_s[d] = end_s + _blocked_s(machine.block_s, machine.blocks_always, cost_s)
+        if machine.track:
+            _hold(state, d, machine.own[i])
         d = _waking(state.due_s, now_s, d + 1)
     return True
 
@@ -258,7 +240,9 @@ def run(machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, pl
             if now_s < part.first_s:
                 save(state, snapshots, now_s)
                 snapshot = next_snapshot(snapshots.kept[0], most, n)
-        now_s = _least(state.due_s, state.flight_s[0] if state.tally[UNDER_WAY] > 0 else math.inf)
+        now_s = state.flight_s[0] if state.tally[UNDER_WAY] > 0 else math.inf
+        for d in range(state.due_s.size):
+            now_s = min(now_s, state.due_s[d])
         if now_s == math.inf:
             break
         last_s = now_s
@@ -271,5 +255,7 @@ def run(machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, pl
         if not _start_free_devices(machine, state, placement, part.limit_s, now_s):
             return math.inf
     if machine.track:
-        _add_weights(machine, state, placement)
+        # Add what stays to what was held at most
+        for i in range(placement.device.size):
+            state.peak[placement.device[i]] += machine.weight[i]
     return _most(state.free_s, _most(state.out_s, max(0.0, last_s)))

@@ -9,7 +9,6 @@ from typing import ClassVar, get_args
 import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32
-from pipeline.core.devices import Topology
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.graph import row_ptr
 from pipeline.core.measurement import Evaluation
@@ -19,8 +18,7 @@ from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, S
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.dataflow.events import run
 from runtime.simulators.dataflow.search import DataflowFigures, MoveTrials, run_all, search_all
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, new_snapshots
-from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, Dispatch, new_state
+from runtime.simulators.dataflow.state import BEFORE_S, BEGUN, DataflowMachine, Dispatch, Part, new_snapshots, new_state
 from runtime.simulators.shared.local_search import changes_of
 from runtime.simulators.shared.simulated import Nodes, batches, digest, expanded, known_costs, members, owned, pieces
 
@@ -228,6 +226,9 @@ def machine_of(subject: Subject, execution: DataflowModel, quirks: bool) -> Data
     first = np.r_[True, (np.diff(tensor) != 0) | (np.diff(size) != 0)][: size.size]  # a tensor's first reader
     maker = producer[first]
     stored = np.isin(np.array(graph.type_names)[graph.op_type], list(STORED))
+    # inf where a device's memory is not known or does not matter; of whole numbers alone numpy would make another
+    # type, to compile for again
+    limits = [d.memory_bytes if execution.memory and d.memory_bytes else np.inf for d in topology.devices]
     return DataflowMachine(
         op_s=owned(costs.op_s),
         weight=graph.weight_bytes.astype(np.float64),
@@ -242,16 +243,10 @@ def machine_of(subject: Subject, execution: DataflowModel, quirks: bool) -> Data
         slot_tensor=(np.cumsum(first) - 1).astype(np.int32),
         per_byte_s=1.0 / topology.link_bytes_per_s,
         latency_s=owned(topology.link_latency_s),
-        capacity=_capacity(topology, execution),
+        capacity=np.array(limits, np.float64),
         level=execution.contention,
         block_s=execution.block_s,
         gap_s=execution.gap_s,
         blocks_always=quirks,
         track=True,
     )
-
-
-def _capacity(topology: Topology, execution: DataflowModel) -> Float64:
-    """Return float64 [p], bytes; inf where a device's memory is not known or does not matter."""
-    limits = [d.memory_bytes if execution.memory and d.memory_bytes else np.inf for d in topology.devices]
-    return np.array(limits, np.float64)  # of whole numbers alone numpy would make another type, to compile for again

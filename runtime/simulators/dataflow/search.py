@@ -11,8 +11,18 @@ from pipeline.core.arrays import Bool, Float64, Int32
 from pipeline.core.simulation import T1
 from pipeline.shared.compiled import inlined, kernel
 from runtime.simulators.dataflow.events import run
-from runtime.simulators.dataflow.snapshots import BEFORE_S, Part, Snapshots, copied, new_snapshots
-from runtime.simulators.dataflow.state import BEGUN, DataflowMachine, DataflowState, Dispatch, new_state
+from runtime.simulators.dataflow.state import (
+    BEFORE_S,
+    BEGUN,
+    DataflowMachine,
+    DataflowState,
+    Dispatch,
+    Part,
+    Snapshots,
+    copied,
+    new_snapshots,
+    new_state,
+)
 from runtime.simulators.shared.local_search import Changes, acceptable
 
 MARKS = 16  # along a run at most
@@ -57,7 +67,13 @@ def _run_rows(
         if figures.value_s[row] == math.inf:
             continue
         figures.over[row] = _excess(state.peak, machine.capacity)
-        figures.cut[row] = _cut_bytes(state.sent[: state.tally[BEGUN]], machine.size, machine.level)
+        # Under T1 a tensor goes to all its readers at once
+        sent = state.sent[: state.tally[BEGUN]]
+        total = 0.0
+        for x in range(sent.size):
+            if machine.level != T1 or x == 0 or sent[x] != sent[x - 1]:
+                total += machine.size[sent[x]]
+        figures.cut[row] = total
         copied(state.busy, figures.busy_s[row])
         copied(state.peak, figures.peak[row])
         if figures.start_s.shape[1] > 0:
@@ -70,16 +86,6 @@ def _excess(held: Float64, capacity: Float64) -> float:
     total = 0.0
     for d in range(held.size):
         total += max(0.0, held[d] - capacity[d])
-    return total
-
-
-@inlined
-def _cut_bytes(sent: Int32, size: Float64, level: int) -> float:
-    """Return the bytes of the transfers int32 [x]; under T1 a tensor goes to all its readers at once."""
-    total = 0.0
-    for x in range(sent.size):
-        if level != T1 or x == 0 or sent[x] != sent[x - 1]:
-            total += size[sent[x]]
     return total
 
 
@@ -142,16 +148,6 @@ def _apply(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earli
 
 
 @inlined
-def _undo(trials: MoveTrials, i: int, placement: Dispatch, before: Int32, earlier: Float64) -> None:
-    """Take move i back."""
-    first, last = trials.moves.ptr[i], trials.moves.ptr[i + 1]
-    for at in range(first, last):
-        placement.device[trials.moves.node[at]] = before[at - first]
-        if placement.ordered:
-            placement.priority[trials.moves.node[at]] = earlier[at - first]
-
-
-@inlined
 def _first_look_s(
     machine: DataflowMachine, trials: MoveTrials, i: int, placement: Dispatch, before: Int32, ended_s: Float64
 ) -> float:
@@ -176,13 +172,6 @@ def _first_look_s(
             least_s, most_s = min(least_s, end_s), max(most_s, end_s)
         first_s = min(first_s, least_s if moved else most_s)
     return first_s
-
-
-@inlined
-def _forget_from(snapshots: Snapshots, first_s: float) -> None:
-    """Forget the snapshots that have seen a moment."""
-    while snapshots.kept[0] > 0 and snapshots.seen_s[snapshots.kept[0] - 1] >= first_s:
-        snapshots.kept[0] -= 1
 
 
 def search_all(machine: DataflowMachine, trials: MoveTrials, placement: Dispatch) -> Steps:
@@ -243,11 +232,18 @@ def _search(
             copied(placement.device, steps.best_device)
             copied(placement.priority, steps.best_priority)
         if not acceptable(now_s, over, new_s, new_over, trials.moves.threshold_s[i], trials.moves.price_s_per_byte):
-            _undo(trials, i, placement, steps.before, steps.earlier)
+            # Take move i back
+            first, last = trials.moves.ptr[i], trials.moves.ptr[i + 1]
+            for at in range(first, last):
+                placement.device[trials.moves.node[at]] = steps.before[at - first]
+                if placement.ordered:
+                    placement.priority[trials.moves.node[at]] = steps.earlier[at - first]
             continue
         steps.taken[i] = True
         now_s, over = new_s, new_over
-        _forget_from(snapshots, first_s)
+        # Forget the snapshots that have seen the moment of the change
+        while snapshots.kept[0] > 0 and snapshots.seen_s[snapshots.kept[0] - 1] >= first_s:
+            snapshots.kept[0] -= 1
         copied(state.end_s, steps.ended_s)
     steps.summary[0], steps.summary[1], steps.summary[2] = now_s, best_s, over
 

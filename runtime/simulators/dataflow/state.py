@@ -9,6 +9,77 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import inlined
+from pipeline.shared.heaps import Heap, push
+
+BEFORE_S = -1.0  # a moment before the first event
+
+
+class Snapshots(NamedTuple):
+    """States along the run of one placement, from which the runs of placements go on that are the same up to there.
+
+    ints: int32 [s, ...], floats: float64 [s, ...], as in `DataflowState`.
+    seen_s: float64 [s], up to when all has happened in it. kept: int64 [1], how many there are.
+    """
+
+    ints: Int32
+    floats: Float64
+    seen_s: Float64
+    kept: Int64
+
+
+class Part(NamedTuple):
+    """Which part of a run is wanted.
+
+    first_s: the moment up to which, itself excluded, all happens as in the run that left the snapshots.
+    limit_s: the run may be given up when it is certain to take longer.
+    """
+
+    first_s: float
+    limit_s: float
+
+
+def new_snapshots(state: DataflowState, most: int) -> Snapshots:
+    """Return room for at most `most` states."""
+    ints, floats = np.empty((most, state.ints.size), np.int32), np.empty((most, state.floats.size))
+    return Snapshots(ints, floats, np.empty(most), np.zeros(1, np.int64))
+
+
+@inlined
+def copied(source: Float64 | Int32, target: Float64 | Int32) -> None:
+    """Copy an array; of slices numba would ask whether they overlap, and allocate."""
+    for a in range(source.size):
+        target[a] = source[a]
+
+
+@inlined
+def save(state: DataflowState, snapshots: Snapshots, now_s: float) -> None:
+    """Keep the state as it is after all that happens up to now."""
+    row = snapshots.kept[0]
+    copied(state.ints, snapshots.ints[row])
+    copied(state.floats, snapshots.floats[row])
+    snapshots.seen_s[row] = now_s
+    snapshots.kept[0] = row + 1
+
+
+@inlined
+def restore(machine: DataflowMachine, state: DataflowState, snapshots: Snapshots, first_s: float) -> float:
+    """Go back to the last state kept that has not seen the moment first_s, or before all; return what it has seen."""
+    row = snapshots.kept[0] - 1
+    while row >= 0 and snapshots.seen_s[row] >= first_s:
+        row -= 1
+    if row < 0:
+        reset(machine, state)
+        return BEFORE_S
+    copied(snapshots.ints[row], state.ints)
+    copied(snapshots.floats[row], state.floats)
+    return float(snapshots.seen_s[row])
+
+
+@inlined
+def next_snapshot(kept: int, most: int, n: int) -> int:
+    """Return how many of n operations have to end before the next snapshot is left; more than there are if none is."""
+    return int((kept + 1) * (n // (most + 1) + 1) if kept < most else n + 1)
+
 
 BEGUN, UNDER_WAY, ENDED = 0, 1, 2  # places in State.tally
 
@@ -221,41 +292,15 @@ def dequeue(state: DataflowState, placement: Dispatch, d: int) -> int:
 
 
 @inlined
-def depart(state: DataflowState, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
-    """Put a transfer under way."""
-    x, at = state.tally[BEGUN], state.tally[UNDER_WAY]
-    state.tally[BEGUN] += 1
-    state.tally[UNDER_WAY] += 1
-    state.sent[x], state.target[x], state.sent_s[x], state.arrive_s[x] = tensor, target, sent_s, arrive_s
-    while at > 0:
-        above = (at - 1) >> 1
-        if state.flight_s[above] <= arrive_s:
-            break
-        state.flight[at], state.flight_s[at] = state.flight[above], state.flight_s[above]
-        at = above
-    state.flight[at], state.flight_s[at] = x, arrive_s
+def under_way(state: DataflowState) -> Heap:
+    """Return the transfers under way; of those that arrive at one moment, the one sent first comes first."""
+    return Heap(state.flight_s, state.flight, state.tally[UNDER_WAY : UNDER_WAY + 1])
 
 
 @inlined
-def land(state: DataflowState) -> int:
-    """Return the transfer that arrives next, which is then no longer under way."""
-    first = state.flight[0]
-    size = state.tally[UNDER_WAY] - 1
-    state.tally[UNDER_WAY] = size
-    last, last_s, at = state.flight[size], state.flight_s[size], 0
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        x, x_s = state.flight[below], state.flight_s[below]
-        if below + 1 < size:
-            y, y_s = state.flight[below + 1], state.flight_s[below + 1]
-            if y_s < x_s or (y_s == x_s and y < x):
-                below, x, x_s = below + 1, y, y_s
-        if last_s < x_s or (last_s == x_s and last < x):
-            break
-        state.flight[at], state.flight_s[at] = x, x_s
-        at = below
-    if size > 0:
-        state.flight[at], state.flight_s[at] = last, last_s
-    return int(first)
+def depart(state: DataflowState, tensor: int, target: int, sent_s: float, arrive_s: float) -> None:
+    """Put a transfer under way."""
+    x = state.tally[BEGUN]
+    state.tally[BEGUN] += 1
+    state.sent[x], state.target[x], state.sent_s[x], state.arrive_s[x] = tensor, target, sent_s, arrive_s
+    push(under_way(state), arrive_s, x)

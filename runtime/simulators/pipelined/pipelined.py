@@ -21,8 +21,16 @@ from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
 from pipeline.shared.partition import colocation_grouping
 from runtime.simulators.pipelined import kernels
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
-from runtime.simulators.shared.sent_tensors import SentTensors
-from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, pieces, running_s
+from runtime.simulators.shared.simulated import (
+    Nodes,
+    SentTensors,
+    digest,
+    known_costs,
+    over_bytes,
+    owned,
+    pieces,
+    running_s,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +90,7 @@ class PipelinedEvaluator:
         self._subject, self._costs = subject, costs
         self._nodes = Nodes.of(subject, costs, memory=execution.memory)
         self._nets = SentTensors.of(subject.graph, subject.grouping.group)
-        self._machine = self._machine_of(self._nets)
-
-    def _machine_of(self, nets: SentTensors) -> kernels.PipelinedMachine:
+        nets = self._nets
         in_ptr, net = nets.by_node(len(self._nodes.names))
         graph, grouping = self._subject.graph, self._subject.grouping
         op_s, back_s = owned(self._nodes.op_s), np.zeros((0, len(self._nodes.devices)))
@@ -94,7 +100,7 @@ class PipelinedEvaluator:
             op_s, back_s = (
                 sum_per_group(np.where(mine[:, None], own_s, 0.0), grouping) for mine in (~backward, backward)
             )
-        return kernels.PipelinedMachine(
+        self._machine = kernels.PipelinedMachine(
             op_s=op_s,
             back_s=back_s,
             back=backward[nets.maker].astype(np.int64),

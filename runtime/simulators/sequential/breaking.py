@@ -124,7 +124,19 @@ def promote_meeting_edges(nodes: MergedNodes, piece: ComponentGraph, size: int, 
     edges, part = int(np.int64(piece.facts[START, size])), piece.room[PART]
     outcome, traced = NO, False
     for base in range(0, k, WORD):
-        if not _left_behind(piece, size, base):
+        # Find which of 64 parts were left on the way to each node, and whether any came back to its own
+        start = piece.facts[START]
+        piece.left[size] = 0
+        back = False
+        for x in range(size):
+            left = np.uint64(0)
+            for y in range(start[x], start[x + 1]):
+                a = piece.edges[SOURCE, y]
+                cut = piece.edges[BOUNDARY, y] * (0 <= part[a] - base < WORD)
+                left |= piece.left[a] | np.uint64(cut) << np.uint64((part[a] - base) % WORD)
+            piece.left[x] = left
+            back |= 0 <= part[x] - base < WORD and _left(piece, x, x, base)
+        if not back:
             continue
         if not traced:
             _trace(nodes, piece, size)
@@ -156,23 +168,6 @@ def _trace(nodes: MergedNodes, piece: ComponentGraph, size: int) -> None:
             came_in[x] |= cut | came_in[a]
             computed[x] |= 1 - nodes.edges[FROM_ENTRY, piece.edges[EDGE, y]] if cut else computed[a]
             piece.edges[CHOSEN, y] = 0
-
-
-@inlined
-def _left_behind(piece: ComponentGraph, size: int, base: int) -> bool:
-    """Find which of 64 parts were left on the way to each node; return whether any came back to its own."""
-    part, start = piece.room[PART], piece.facts[START]
-    piece.left[size] = 0
-    back = False
-    for x in range(size):
-        left = np.uint64(0)
-        for y in range(start[x], start[x + 1]):
-            a = piece.edges[SOURCE, y]
-            cut = piece.edges[BOUNDARY, y] * (0 <= part[a] - base < WORD)
-            left |= piece.left[a] | np.uint64(cut) << np.uint64((part[a] - base) % WORD)
-        piece.left[x] = left
-        back |= 0 <= part[x] - base < WORD and _left(piece, x, x, base)
-    return back
 
 
 @inlined
@@ -272,7 +267,13 @@ def isolate_one_operation(nodes: MergedNodes, piece: ComponentGraph, size: int, 
     facts, waiting, part = piece.facts, piece.room[WAITING], piece.room[PART]
     if not on_cycles(piece.edges, cuts, k, piece.room):
         return NO
-    _find_returns(piece, size, cuts)
+    # Find which nodes boundaries lead to from other parts of those that wait for one another
+    returns, cut = piece.facts[RETURNS], piece.room[CUT]
+    for x in range(size):
+        returns[x] = 0
+    for z in range(cuts):
+        a, x = piece.edges[SOURCE, cut[z]], piece.edges[TARGET, cut[z]]
+        returns[x] |= (part[a] != part[x]) & piece.room[WAITING, part[a]]
     chosen, least, inside = -1, NEVER, NEVER
     for x in range(size):
         if waiting[part[x]]:
@@ -291,14 +292,3 @@ def isolate_one_operation(nodes: MergedNodes, piece: ComponentGraph, size: int, 
     for y in range(facts[START, chosen], facts[START, chosen + 1]):
         piece.edges[BOUNDARY, y] = 1
     return YES
-
-
-@inlined
-def _find_returns(piece: ComponentGraph, size: int, cuts: int) -> None:
-    """Find which nodes boundaries lead to from other parts of those that wait for one another."""
-    returns, part, cut = piece.facts[RETURNS], piece.room[PART], piece.room[CUT]
-    for x in range(size):
-        returns[x] = 0
-    for z in range(cuts):
-        a, x = piece.edges[SOURCE, cut[z]], piece.edges[TARGET, cut[z]]
-        returns[x] |= (part[a] != part[x]) & piece.room[WAITING, part[a]]

@@ -18,8 +18,7 @@ from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
 from pipeline.core.stages import Simulator, Subject
 from runtime.simulators.sequential import cuts, kernels
-from runtime.simulators.sequential.merging import CONSTANT, of_type
-from runtime.simulators.sequential.subgraphs import Cutter
+from runtime.simulators.sequential.subgraphs import CONSTANT, Cutter, of_type
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 
@@ -71,14 +70,10 @@ class SequentialEvaluator:
         # Per operation the node whose device it runs on, once the placement is normalised as the runtime's is.
         self._node: Int32 = subject.grouping.group[leaders(subject.graph)]
         self._cutter = Cutter.of(subject.graph, self._node)
-        self._machine = self._machine_of(Tensors.of(subject.graph, self._node))
-        launching = bool(np.any(costs.launch_s > 0))
-        self._whole = kernels.MachineWithCounter(self._machine, self._cutter.counter(subject.topology.p), launching)
-
-    def _machine_of(self, tensors: Tensors) -> kernels.SequentialMachine:
+        tensors = Tensors.of(subject.graph, self._node)
         ptr, touched = tensors.by_node(len(self._nodes.names))
         topology = self._subject.topology
-        return kernels.SequentialMachine(
+        self._machine = kernels.SequentialMachine(
             op_s=owned(self._nodes.op_s),
             weight_bytes=owned(self._nodes.weight_bytes),
             capacity_bytes=owned(self._nodes.capacity_bytes),
@@ -93,6 +88,8 @@ class SequentialEvaluator:
             touch_ptr=ptr,
             touch=touched,
         )
+        launching = bool(np.any(costs.launch_s > 0))
+        self._whole = kernels.MachineWithCounter(self._machine, self._cutter.counter(subject.topology.p), launching)
 
     def fork(self) -> SequentialEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""

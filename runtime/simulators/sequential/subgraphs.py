@@ -6,16 +6,167 @@ into fewer sub-graphs, or fail on them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipeline.core.arrays import Bool, Int32, Int64
-from pipeline.core.graph import Graph, Grouping, components
+from pipeline.core.graph import Graph, Grouping, Number, components, row_ptr, topological_order
 from runtime.simulators.sequential import cuts
-from runtime.simulators.sequential.breaking import TO_RESULT, component_graph_of
-from runtime.simulators.sequential.merging import CONSTANT, RESULT, merged, of_type
+from runtime.simulators.sequential.breaking import (
+    BLURRED,
+    CONSTANTS,
+    ENTRY,
+    FIRST,
+    FLAGS_BIT,
+    FROM_ENTRY,
+    INTO,
+    INTO_PTR,
+    LENGTH_BIT,
+    NEVER,
+    ONLY,
+    ORDER,
+    PREPARED,
+    PRODUCER,
+    SHARES,
+    SINGLE,
+    SUPPLIES,
+    TO_RESULT,
+    UNIT,
+    MergedNodes,
+    component_graph_of,
+)
 from runtime.simulators.sequential.parts import room_of
+
+CONSTANT, RESULT = frozenset({"Constant"}), frozenset({"Result"})
+ENTRIES = CONSTANT | {"Parameter"}
+
+
+def merged(graph: Graph, unit: Int32, *, chains: bool = False, supplies: bool = True) -> MergedNodes:
+    """Return the nodes of a model whose operations, unit int32 [n], share a sub-graph with those of equal number.
+
+    supplies: whether those are no nodes: a Constant with one reader is a supply of it, and so is what computes for one
+    reader from such Constants alone. No cycle leads through them, and isolating them changes no count.
+    chains: whether an operation that reads one other, supplies aside, joins that one's node: a cycle that comes back to
+    the one comes back to the other. Only isolating it would part them, whence the rank of the node.
+
+    Raises:
+        CyclicGraphError: the graph has a cycle.
+    """
+    producer, consumer = graph.edges
+    constant, entry = of_type(graph, CONSTANT), of_type(graph, ENTRIES)
+    to_result = of_type(graph, RESULT)[consumer]
+    readers = np.bincount(producer[~to_result], minlength=graph.n)
+    from_others = np.bincount(consumer[~entry[producer]], minlength=graph.n) > 0
+    facts = _Facts(constant, entry, to_result, readers, ~entry & (readers == 1) & ~from_others)
+    close = unit[producer] == unit[consumer]
+    # A Result elsewhere than its producer would have to be told from supplies where the first of a part is looked for.
+    close &= bool(np.all(close[facts.to_result]))
+    supply = _supplies(graph, facts, close & supplies)
+    parent = _parents(graph, close & chains, supply)
+    head = parent == np.arange(graph.n)
+    node = (np.cumsum(head) - 1)[parent].astype(np.int32)
+    ends = np.flatnonzero(head[consumer] & ~supply[producer])
+    k = int(head.sum())
+    constants, others = (
+        np.bincount(consumer[which[producer]], minlength=graph.n)
+        for which in (supply & facts.constant, supply & ~facts.constant)
+    )
+    supplied = constants + others > 0
+    behind = ~head & ~supply
+    blurred, rank, first = np.zeros(k, bool), np.full(k, NEVER), np.full(k, graph.n, np.int32)
+    blurred[node[behind & supplied]] = True
+    np.minimum.at(rank, node[behind], _rank_inside(graph, facts)[behind])
+    np.minimum.at(first, node, np.where(facts.constant, graph.n, np.arange(graph.n)).astype(np.int32))
+    order = topological_order(graph)
+    entry = facts.entry | supplied
+    from_entry = facts.entry[producer[ends]]
+    of_edges = {
+        PRODUCER: node[producer[ends]],
+        INTO: np.argsort(node[consumer[ends]], kind="stable"),
+        TO_RESULT: facts.to_result[ends],
+        FROM_ENTRY: from_entry,
+        SHARES: facts.readers[producer[ends]] > 1,
+        PREPARED: facts.prepares[producer[ends]],
+        ONLY: ~from_entry & (graph.out_degree[producer[ends]] == 1),
+    }
+    of_nodes = {
+        ORDER: node[order[head[order]]],
+        INTO_PTR: row_ptr(node[consumer[ends]], k),
+        UNIT: unit[head],
+        FIRST: first,
+        ENTRY: entry[head],
+        SINGLE: facts.readers[head] <= 1,
+        CONSTANTS: constants[head],
+        SUPPLIES: others[head],
+        BLURRED: blurred & ~entry[head],
+    }
+    return MergedNodes(_rows(of_edges, ends.size), _rows(of_nodes, k + 1), rank)
+
+
+def _rows(values: Mapping[int, npt.NDArray[Number]], width: int) -> Int32:
+    """Return int32 [r, width], each row with the values of its number, which may be fewer."""
+    rows = np.zeros((len(values), width), np.int32)
+    for row, of_row in values.items():
+        rows[row, : of_row.size] = of_row
+    return rows
+
+
+class _Facts(NamedTuple):
+    """What is known of n operations and m edges: the types, how many operations but Results read each, and so on."""
+
+    constant: Bool
+    entry: Bool
+    to_result: Bool
+    readers: Int64
+    prepares: Bool
+
+
+def of_type(graph: Graph, types: frozenset[str]) -> Bool:
+    """Return bool [n], whether each operation is of one of some types."""
+    flags: Bool = np.array([name in types for name in graph.type_names], dtype=bool)[graph.op_type]
+    return flags
+
+
+def _supplies(graph: Graph, facts: _Facts, close: Bool) -> Bool:
+    """Return bool [n], which operations are supplies; close: bool [m], edges that may be merged."""
+    producer, consumer = graph.edges
+    one = np.zeros(graph.n, bool)
+    one[producer[close & ~facts.to_result]] = True
+    one &= graph.out_degree == 1
+    others = np.bincount(consumer[~(facts.constant & one)[producer]], minlength=graph.n)
+    supplies: Bool = one & (facts.constant | (facts.prepares & (others == 0)))
+    return supplies
+
+
+def _parents(graph: Graph, close: Bool, supply: Bool) -> Int64:
+    """Return int64 [n], the head of the node that each operation belongs to, of lower number unless of a supply."""
+    producer, consumer = graph.edges
+    parent = np.arange(graph.n)
+    parent[producer[supply[producer]]] = consumer[supply[producer]]
+    producer, consumer = graph.edges[:, ~supply[producer]]
+    joins = (np.bincount(consumer, minlength=graph.n)[consumer] == 1) & close[~supply[graph.edges[0]]]
+    joins &= producer < consumer
+    parent[consumer[joins]] = producer[joins]
+    while np.any(parent[parent] != parent):
+        parent = parent[parent]
+    return parent
+
+
+def _rank_inside(graph: Graph, facts: _Facts) -> Int64:
+    """Return int64 [n], the rank of each operation while no boundary leads to it; see `breaking.rank_operations`."""
+    producer, consumer = graph.edges
+    inner = np.bincount(consumer, minlength=graph.n)
+    shares = np.bincount(consumer[facts.readers[producer] > 1], minlength=graph.n) > 0
+    prepared = np.bincount(consumer[facts.prepares[producer]], minlength=graph.n) > 0
+    linear = (inner == 1) & (facts.readers <= 1)
+    flags = 8 + 4 * ~shares + 2 * prepared + linear
+    rank: Int64 = np.where(inner > 0, (flags.astype(np.int64) << FLAGS_BIT) + (inner << LENGTH_BIT), NEVER)
+    return rank
+
 
 REMEMBERED = 16384  # sets of sub-graphs on cycles whose counts are kept, a power of two
 
@@ -62,7 +213,12 @@ class Cutter:
         to_result = of_type(graph, RESULT)[consumer]
         together = np.zeros(graph.m, bool) if node is None else node[producer] == node[consumer]
         units = components(graph.n, producer[together], consumer[together])
-        links = _between(units, producer[~together], consumer[~together], to_result[~together])
+        # the different edges between units; boundaries are found for each placement
+        ends = np.stack(
+            [units.group[producer[~together]], units.group[consumer[~together]], to_result[~together].astype(np.int32)]
+        )
+        source, target, result = np.unique(ends, axis=1)
+        links = np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement
         few, each = merged(graph, units.group, chains=True), merged(graph, units.group)
         first = np.full(units.k, graph.n, np.int32)
         computing = np.where(of_type(graph, CONSTANT), graph.n, np.arange(graph.n)).astype(np.int32)
@@ -110,10 +266,3 @@ class Cutter:
 def count_by_device(graph: Graph, device: Int32, p: int) -> Int64:
     """Return int64 [p], how many sub-graphs each device runs; a placement on one device is not cut at all."""
     return Cutter.of(graph).count_by_device(device, p)
-
-
-def _between(units: Grouping, producer: Int32, consumer: Int32, to_result: Bool) -> Int32:
-    """Return the different edges between units, see `cuts.CutModel.links`."""
-    ends = np.stack([units.group[producer], units.group[consumer], to_result.astype(np.int32)])
-    source, target, result = np.unique(ends, axis=1)
-    return np.stack([source, target, np.zeros_like(source), result])  # boundaries are found for each placement

@@ -18,12 +18,46 @@ from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import NAMED, UsageError
 from pipeline.core.figures import bytes_text
-from pipeline.core.graph import Grouping, Number, contract, row_ptr, sum_per_group
+from pipeline.core.graph import Graph, Grouping, Number, contract, makers, row_ptr, sum_per_group
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Subject
 from pipeline.shared.graphs import connected_count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SentTensors:
+    """What may have to be sent: a tensor, the node that makes it and those that read it.
+
+    maker: int32 [t], the operation that makes it. size: int64 [t], the most bytes that one reads. ptr: int64 [t + 1],
+    member: int32: the two or more different nodes of net i are member[ptr[i]:ptr[i + 1]].
+    """
+
+    maker: Int32
+    size: Int64
+    ptr: Int64
+    member: Int32
+
+    @classmethod
+    def of(cls, graph: Graph, node: Int32) -> SentTensors:
+        """Return the nets of operations that are read by other nodes; node: int32 [n], what each belongs to."""
+        (producer, consumer), tensor = graph.edges[:, graph.reads.edge], graph.reads.tensor
+        pairs = np.stack([np.r_[tensor, tensor], np.r_[node[producer], node[consumer]]])
+        pairs = np.unique(pairs[:, np.isin(pairs[0], tensor[node[producer] != node[consumer]])], axis=1)
+        sent, start = np.unique(pairs[0], return_index=True)
+        largest = np.zeros(graph.reads.t, np.int64)
+        np.maximum.at(largest, tensor, graph.reads.size)
+        return cls(makers(graph)[sent], largest[sent], np.r_[start, pairs.shape[1]], pairs[1].astype(np.int32))
+
+    @property
+    def owner(self) -> Int64:
+        """Return int64 [len(member)], the net that each entry of `member` belongs to."""
+        return np.repeat(np.arange(self.maker.size), np.diff(self.ptr))
+
+    def by_node(self, k: int) -> tuple[Int64, Int64]:
+        """Return (ptr, net): node j is in the nets net[ptr[j]:ptr[j + 1]]; both int64."""
+        return row_ptr(self.member, k), self.owner[np.argsort(self.member, kind="stable")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,23 +102,17 @@ class Nodes:
         the devices that run something.
         """
         if not np.isfinite(seconds):
-            return self._refusal(placement)
+            refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
+            pairs = [f"{self.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
+            return MeasurementFailed("refused", "; ".join(pairs))
         short = held_bytes - self.capacity_bytes
         if np.any(short > 0):
-            return self._shortage(short)
+            full = np.flatnonzero(short > 0)[:NAMED]
+            return MeasurementFailed(
+                "out_of_memory", "; ".join(f"{self.devices[d]} lacks {bytes_text(short[d], 6)} of memory" for d in full)
+            )
         names = tuple(self.devices[d] for d in np.flatnonzero(used))
         return Prediction(float(seconds), executed_on=names, subgraphs=subgraphs)
-
-    def _refusal(self, placement: Placement) -> MeasurementFailed:
-        refused = np.flatnonzero(np.isinf(self.op_s[np.arange(len(self.names)), placement.device]))
-        pairs = [f"{self.devices[placement.device[i]]} does not run {self.names[i]}" for i in refused[:NAMED]]
-        return MeasurementFailed("refused", "; ".join(pairs))
-
-    def _shortage(self, short: Int64) -> MeasurementFailed:
-        full = np.flatnonzero(short > 0)[:NAMED]
-        return MeasurementFailed(
-            "out_of_memory", "; ".join(f"{self.devices[d]} lacks {bytes_text(short[d], 6)} of memory" for d in full)
-        )
 
 
 def known_costs(subject: Subject, measurer: str) -> CostTable:

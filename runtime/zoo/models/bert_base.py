@@ -33,18 +33,7 @@ def bert_base(seed: int) -> ov.Model:
     words, mask, segments = (
         parameter(name, (1, TOKENS), ov.Type.i64) for name in ("input_ids", "attention_mask", "token_type_ids")
     )
-    x = _embeddings(weights, words, segments)
-    bias = _mask_bias(weights, mask)
-    for layer in range(LAYERS):
-        x = _encoder_layer(weights, x, bias, f"encoder.layer.{layer}")
-    index, axis = integers(0, "pooler.index"), integers(1, "pooler.axis")
-    first = op.gather(x, index, axis, name="pooler.first_token")
-    pooled = op.tanh(weights.linear(first, (WIDTH, WIDTH), "pooler.dense"), name="pooler.tanh")
-    return model("bert-base", [words, mask, segments], {"last_hidden_state": x, "pooler_output": pooled})
-
-
-def _embeddings(weights: RandomWeights, words: Node, segments: Node) -> Node:
-    """Return the normalised sum of word, position and segment embeddings, [1, 32, 768]."""
+    # the normalised sum of word, position and segment embeddings, [1, 32, 768]
     name = "embeddings"
     x = op.add(
         _lookup(weights, words, VOCABULARY, f"{name}.word_embeddings"),
@@ -58,7 +47,23 @@ def _embeddings(weights: RandomWeights, words: Node, segments: Node) -> Node:
         name=table,
     )
     x = op.add(x, positions, name=f"{name}.add_position")
-    return weights.layer_norm(x, WIDTH, f"{name}.LayerNorm")
+    x = weights.layer_norm(x, WIDTH, f"{name}.LayerNorm")
+    bias = _mask_bias(weights, mask)
+    for layer in range(LAYERS):
+        # One encoder layer: attention and a two-layer perceptron, each added to its input and normalised
+        name = f"encoder.layer.{layer}"
+        y = _attention_of_heads(weights, x, bias, f"{name}.attention")
+        y = weights.linear(y, (WIDTH, WIDTH), f"{name}.attention.output.dense")
+        y = op.add(y, x, name=f"{name}.attention.output.residual")
+        x = weights.layer_norm(y, WIDTH, f"{name}.attention.output.LayerNorm")
+        y = weights.linear(x, (WIDTH, INNER), f"{name}.intermediate.dense")
+        y = op.gelu(y, "erf", name=f"{name}.intermediate.gelu")
+        y = weights.linear(y, (INNER, WIDTH), f"{name}.output.dense")
+        x = weights.layer_norm(op.add(y, x, name=f"{name}.output.residual"), WIDTH, f"{name}.output.LayerNorm")
+    index, axis = integers(0, "pooler.index"), integers(1, "pooler.axis")
+    first = op.gather(x, index, axis, name="pooler.first_token")
+    pooled = op.tanh(weights.linear(first, (WIDTH, WIDTH), "pooler.dense"), name="pooler.tanh")
+    return model("bert-base", [words, mask, segments], {"last_hidden_state": x, "pooler_output": pooled})
 
 
 def _lookup(weights: RandomWeights, ids: Node, rows: int, name: str) -> Node:
@@ -77,18 +82,6 @@ def _mask_bias(weights: RandomWeights, mask: Node) -> Node:
     x = op.convert(x, "f32", name=f"{name}.float")
     x = op.subtract(weights.scalar(1.0, f"{name}.one"), x, name=f"{name}.invert")
     return op.multiply(x, weights.scalar(MASKED, f"{name}.masked"), name=name)
-
-
-def _encoder_layer(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
-    """Return one encoder layer: attention and a two-layer perceptron, each added to its input and normalised."""
-    y = _attention_of_heads(weights, x, bias, f"{name}.attention")
-    y = weights.linear(y, (WIDTH, WIDTH), f"{name}.attention.output.dense")
-    y = op.add(y, x, name=f"{name}.attention.output.residual")
-    x = weights.layer_norm(y, WIDTH, f"{name}.attention.output.LayerNorm")
-    y = weights.linear(x, (WIDTH, INNER), f"{name}.intermediate.dense")
-    y = op.gelu(y, "erf", name=f"{name}.intermediate.gelu")
-    y = weights.linear(y, (INNER, WIDTH), f"{name}.output.dense")
-    return weights.layer_norm(op.add(y, x, name=f"{name}.output.residual"), WIDTH, f"{name}.output.LayerNorm")
 
 
 def _attention_of_heads(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:

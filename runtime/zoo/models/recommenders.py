@@ -59,21 +59,17 @@ def _build_towers(weights: RandomWeights, towers: list[_Tower]) -> tuple[list[No
         dense = parameter(f"{tower.name}_dense", (BATCH, DENSE), ov.Type.f32)
         ids = parameter(f"{tower.name}_ids", (BATCH, IDS), ov.Type.i64)
         inputs += [dense, ids]
-        tops.append(_tower_top(weights, tower, dense, ids))
+        # the top of a tower over its numbers and the embeddings of its features
+        name = tower.name
+        table = weights.normal((TABLE_ROWS, EMBEDDED), f"{name}.table", std=1.0)
+        gathered = op.gather(table, ids, integers(0, f"{name}.axis"), name=f"{name}.embeddings")  # [32, 8, 64]
+        flat = op.reshape(gathered, integers([BATCH, IDS * EMBEDDED], f"{name}.shape"), False, name=f"{name}.flat")
+        x, width = op.concat([dense, flat], 1, name=f"{name}.joined"), DENSE + IDS * EMBEDDED
+        for i, after in enumerate(tower.widths):
+            x = weights.linear(x, (width, after), f"{name}.{i}")
+            x, width = (relu(x, f"{name}.{i}.relu") if i + 1 < len(tower.widths) else x), after
+        tops.append(x)
     return inputs, tops
-
-
-def _tower_top(weights: RandomWeights, tower: _Tower, dense: Node, ids: Node) -> Node:
-    """Return the top of a tower over its numbers and the embeddings of its features."""
-    name = tower.name
-    table = weights.normal((TABLE_ROWS, EMBEDDED), f"{name}.table", std=1.0)
-    gathered = op.gather(table, ids, integers(0, f"{name}.axis"), name=f"{name}.embeddings")  # [32, 8, 64]
-    flat = op.reshape(gathered, integers([BATCH, IDS * EMBEDDED], f"{name}.shape"), False, name=f"{name}.flat")
-    x, width = op.concat([dense, flat], 1, name=f"{name}.joined"), DENSE + IDS * EMBEDDED
-    for i, after in enumerate(tower.widths):
-        x = weights.linear(x, (width, after), f"{name}.{i}")
-        x, width = (relu(x, f"{name}.{i}.relu") if i + 1 < len(tower.widths) else x), after
-    return x
 
 
 def _as_row(top: Node, name: str) -> Node:

@@ -89,20 +89,17 @@ def normalised(
 ) -> int:
     """Return a convolution, batch-normalised."""
     if b.fidelity == "fused":
-        return _fused(b, x, filters, window, stride=stride, padding=padding)
+        # what `normalised` and `rectified` do, as one operation
+        batch, rows, columns, channels = b.shape(x)
+        lost = [0, 0] if padding == "same" else [k - 1 for k in window]
+        shape = (batch, -(-(rows - lost[0]) // stride), -(-(columns - lost[1]) // stride), filters)
+        scaled = window[0] * window[1] * channels + 2  # scale and shift included
+        weights = b.variable((scaled, filters), name="weights")
+        flops = math.prod(shape) * (2.0 * math.prod(window) * channels + FUSED_FLOPS)
+        return b.fused("Conv", (x, weights), (shape,), flops=flops)[0]
     return b.batch_norm(b.conv(x, filters, window, stride, padding=padding))
 
 
 def rectified(b: Builder, x: int) -> int:
     """Return x without what is negative; a fused convolution does it on the way in or out."""
     return x if b.fidelity == "fused" else b.elementwise("Relu", x)
-
-
-def _fused(b: Builder, x: int, filters: int, window: Window, *, stride: int, padding: Padding) -> int:
-    """Return what `normalised` and `rectified` do, from one operation."""
-    batch, rows, columns, channels = b.shape(x)
-    lost = [0, 0] if padding == "same" else [k - 1 for k in window]
-    shape = (batch, -(-(rows - lost[0]) // stride), -(-(columns - lost[1]) // stride), filters)
-    weights = b.variable((window[0] * window[1] * channels + 2, filters), name="weights")  # scale and shift included
-    flops = math.prod(shape) * (2.0 * math.prod(window) * channels + FUSED_FLOPS)
-    return b.fused("Conv", (x, weights), (shape,), flops=flops)[0]

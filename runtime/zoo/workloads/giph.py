@@ -59,13 +59,23 @@ def instance(
     turn, which = divmod(index, len(SIZES))
     fatness = FATNESS[turn % len(FATNESS)]
     probability = EDGE_PROBABILITY[turn // len(FATNESS) % len(EDGE_PROBABILITY)]
-    layer = _random_layers(SIZES[which] if size is None else size, fatness, rng)
+    # int32 [n], layers: a source, then random widths of mean about fatness * sqrt(size), then a sink
+    size = SIZES[which] if size is None else size
+    height = int(np.ceil(rng.uniform(0, 2 * np.sqrt(size) / fatness)))
+    widths = np.ceil(rng.uniform(0, 2 * fatness * np.sqrt(size), height)).astype(np.int64)
+    layer = np.repeat(np.arange(height + 2), [1, *np.maximum(widths, 1), 1]).astype(np.int32)
     graph = _random_graph(layer, _random_reads(layer, probability, rng), rng)
     speed = _uniform_around(SPEED, DEVICE_SPREAD, (devices,), rng)
     able = rng.random((devices, TYPES)) < support  # [p, types]
     unable = np.flatnonzero(~able.any(axis=0))
     able[rng.integers(0, devices, unable.size), unable] = True
-    topology = _random_topology(devices, rng)
+    # Devices d00, d01, ... with a random bandwidth and latency for every ordered pair
+    bandwidth = _uniform_around(BANDWIDTH * UNIT_BYTES / UNIT_S, DEVICE_SPREAD, (devices, devices), rng)
+    latency_s = _uniform_around(LATENCY * UNIT_S, LATENCY_SPREAD, (devices, devices), rng)
+    np.fill_diagonal(bandwidth, np.inf)
+    np.fill_diagonal(latency_s, 0.0)
+    specs = tuple(DeviceSpec(name, name, name) for name in (f"d{d:02d}" for d in range(devices)))
+    topology = Topology(specs, bandwidth, latency_s)
     op_s = np.where(able[:, graph.op_type], graph.flops / UNIT_FLOP / speed[:, None] * UNIT_S, np.inf)  # [p, n]
     times = dict(zip(topology.names, op_s, strict=True))
     return Workload(graph, Tags(layer, np.full(graph.n, -1)), times=times), topology
@@ -74,13 +84,6 @@ def instance(
 def _uniform_around(mean: float, spread: float, shape: tuple[int, ...], rng: np.random.Generator) -> Float64:
     """Return float64 of the given shape, uniform within `spread` times the mean of the mean."""
     return mean * (1 + spread * rng.uniform(-1, 1, shape))
-
-
-def _random_layers(size: int, fatness: float, rng: np.random.Generator) -> Int32:
-    """Return int32 [n], layers: a source, then random widths of mean about fatness * sqrt(size), then a sink."""
-    height = int(np.ceil(rng.uniform(0, 2 * np.sqrt(size) / fatness)))
-    widths = np.ceil(rng.uniform(0, 2 * fatness * np.sqrt(size), height)).astype(np.int64)
-    return np.repeat(np.arange(height + 2), [1, *np.maximum(widths, 1), 1]).astype(np.int32)
 
 
 def _random_reads(layer: Int32, probability: float, rng: np.random.Generator) -> Bool:
@@ -121,13 +124,3 @@ def _random_graph(layer: Int32, reads: Bool, rng: np.random.Generator) -> Graph:
         colocate=np.full(n, -1),
         kernel=np.full(n, -1),
     )
-
-
-def _random_topology(devices: int, rng: np.random.Generator) -> Topology:
-    """Return devices d00, d01, ... with a random bandwidth and latency for every ordered pair."""
-    bandwidth = _uniform_around(BANDWIDTH * UNIT_BYTES / UNIT_S, DEVICE_SPREAD, (devices, devices), rng)
-    latency_s = _uniform_around(LATENCY * UNIT_S, LATENCY_SPREAD, (devices, devices), rng)
-    np.fill_diagonal(bandwidth, np.inf)
-    np.fill_diagonal(latency_s, 0.0)
-    specs = tuple(DeviceSpec(name, name, name) for name in (f"d{d:02d}" for d in range(devices)))
-    return Topology(specs, bandwidth, latency_s)

@@ -77,30 +77,28 @@ def differentiate(record: Record, loss: int, *, optimizer: str, accumulate: bool
         record.layer, record.step = record.layers[op], record.steps[op]
         given = [_sum_of(record, sums.dense.pop(t, []), record.shapes[t], record.names[op]) for t in record.outputs[op]]
         if any(g is not None for g in given):
-            _hand_on(record, op, given, sums, accumulate=accumulate)
+            # Hand the gradients of an operation's outputs on to its inputs
+            kind = record.kinds[op]
+            rule = RULES.get(kind) or (_all_at_once if kind.startswith("Fused") else _one_by_one)
+            for tensor, gradient in zip(record.data(op), rule(record, op, given), strict=True):
+                base = record.base[tensor]
+                if gradient is None or base < 0:
+                    continue
+                of_variable = record.kinds[record.producer[base]] == "Variable"
+                if kind == "Gather" and of_variable:
+                    sums.rows[base].append(gradient)
+                elif accumulate and of_variable and sums.dense[base]:
+                    total = (sums.dense[base].pop(), gradient)
+                    shape = record.shapes[base]
+                    name = f"{record.names[op]}/Accum"
+                    sums.dense[base].append(
+                        record.add("Accum", total, (shape,), flops=float(math.prod(shape)), name=name)[0]
+                    )
+                else:
+                    sums.dense[base].append(gradient)
     for op in variables:
         _add_update(record, op, sums, optimizer)
     record.scope, record.layer, record.step = place
-
-
-def _hand_on(record: Record, op: int, given: Sequence[int | None], sums: _Sums, *, accumulate: bool) -> None:
-    """Hand the gradients of an operation's outputs on to its inputs."""
-    kind = record.kinds[op]
-    rule = RULES.get(kind) or (_all_at_once if kind.startswith("Fused") else _one_by_one)
-    for tensor, gradient in zip(record.data(op), rule(record, op, given), strict=True):
-        base = record.base[tensor]
-        if gradient is None or base < 0:
-            continue
-        of_variable = record.kinds[record.producer[base]] == "Variable"
-        if kind == "Gather" and of_variable:
-            sums.rows[base].append(gradient)
-        elif accumulate and of_variable and sums.dense[base]:
-            total = (sums.dense[base].pop(), gradient)
-            shape = record.shapes[base]
-            name = f"{record.names[op]}/Accum"
-            sums.dense[base].append(record.add("Accum", total, (shape,), flops=float(math.prod(shape)), name=name)[0])
-        else:
-            sums.dense[base].append(gradient)
 
 
 def _sum_of(record: Record, parts: Sequence[int], shape: Shape, name: str) -> int | None:

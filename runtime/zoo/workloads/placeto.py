@@ -59,7 +59,14 @@ def nas_cnn(*, seed: int = 0, index: int = 0, batch: int = 32, filters: int = 19
     """
     rng = _generator_of("nas-cnn", index, seed)
     nodes, cells = int(rng.integers(5, 8)), int(rng.integers(2, 5))
-    designs = {reduces: _cnn_cell(nodes, rng) for reduces in (False, True)}
+    # What each node of a random cell does; nodes 0 and 1 are the cell's inputs
+    designs = {
+        reduces: [
+            CellNode((int(rng.integers(i)), int(rng.integers(i))), (str(rng.choice(CNN_OPS)), str(rng.choice(CNN_OPS))))
+            for i in range(2, nodes + 2)
+        ]
+        for reduces in (False, True)
+    }
     b = Builder("core")
     with b.at("stem", layer=0):
         image = b.placeholder((batch, 32, 32, 3))
@@ -182,14 +189,6 @@ def _training_step(b: Builder, loss: int, *, grouped: bool) -> Workload:
     where = {name: i for i, name in enumerate(whole.graph.names)}
     head = np.array([where[name] for name in graph.names])
     return Workload(graph, Tags(whole.tags.layer[head], whole.tags.step[head]))
-
-
-def _cnn_cell(nodes: int, rng: np.random.Generator) -> list[CellNode]:
-    """Return what each node of a random cell does; nodes 0 and 1 are the cell's inputs."""
-    return [
-        CellNode((int(rng.integers(i)), int(rng.integers(i))), (str(rng.choice(CNN_OPS)), str(rng.choice(CNN_OPS))))
-        for i in range(2, nodes + 2)
-    ]
 
 
 def _cell_of(b: Builder, design: list[CellNode], inputs: tuple[int, int], filters: int, stride: int) -> int:

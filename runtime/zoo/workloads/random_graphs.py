@@ -46,7 +46,14 @@ def layered(
     if fatness <= 0 or not 0 <= skip <= 1:
         raise UsageError(f"fatness is {fatness} and skip is {skip}.", "Give fatness > 0 and skip between 0 and 1.")
     rng = np.random.default_rng(seed)
-    layer = _draw_layers(n, fatness * np.sqrt(n), rng)
+    # int32 [n], layers: one source, then widths of the given mean, then one sink
+    # A mean of `width` over numbers from 1 up: 1 to 2 width - 1, the fraction left to chance.
+    high = max(1.0, 2 * (fatness * np.sqrt(n)) - 1)
+    draws = rng.integers(1, np.floor(high + rng.random(n)) + 1)
+    end = np.cumsum(draws)
+    between = np.searchsorted(end, np.arange(n - 2), side="right") + 1
+    last = between[-1] + 1 if n > 2 else 1
+    layer = np.concatenate([[0], between, [last]]).astype(np.int32)
     first = np.searchsorted(layer, np.arange(layer[-1] + 2))  # [layers + 1]
     extra = rng.poisson((degree - 1) * n)
     consumer = np.concatenate([np.arange(1, n), rng.integers(1, n, extra)])
@@ -214,17 +221,6 @@ def _check_options(*, n: int, degree: float, ccr: float, least_degree: float = 0
 def _draw_log_normal(n: int, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return float64 [n], draws of a log-normal distribution of mean 1."""
     return rng.lognormal(-(SPREAD**2) / 2, SPREAD, n)
-
-
-def _draw_layers(n: int, width: float, rng: np.random.Generator) -> Int32:
-    """Return int32 [n], layers: one source, then widths of the given mean, then one sink."""
-    # A mean of `width` over numbers from 1 up: 1 to 2 width - 1, the fraction left to chance.
-    high = max(1.0, 2 * width - 1)
-    draws = rng.integers(1, np.floor(high + rng.random(n)) + 1)
-    end = np.cumsum(draws)
-    between = np.searchsorted(end, np.arange(n - 2), side="right") + 1
-    last = between[-1] + 1 if n > 2 else 1
-    return np.concatenate([[0], between, [last]]).astype(np.int32)
 
 
 def _pairs_below(n: int, mean: float, rng: np.random.Generator) -> Int64:

@@ -163,6 +163,17 @@ class Record:
         sizes = np.array(self.sizes, np.int64)
         first = [outputs[0] if outputs else -1 for outputs in self.outputs]
         shapes = [self.shapes[tensor] if tensor >= 0 else () for tensor in first]
+        # int64 [n], the sizes added up over each range of tensors
+        upto = np.concatenate([[0], np.cumsum(sizes)])
+        bounds = np.array([(r.start, r.stop) for r in self.outputs], np.int64).reshape(-1, 2)
+        total: Int64 = upto[bounds[:, 1]] - upto[bounds[:, 0]]
+        # int32 [n], one number for operations that lead to one owner; -1 for an operation without company
+        owner = np.array(self.owner, np.int64)
+        root = np.where(owner < 0, np.arange(owner.size), owner)
+        while np.any(root != root[root]):
+            root = root[root]
+        crowded = np.bincount(root, minlength=owner.size) > 1
+        number = np.cumsum(crowded) - 1
         graph = Graph(
             names=tuple(self.names),
             op_type=op_type.astype(np.int16),
@@ -170,11 +181,11 @@ class Record:
             edges=edges,
             flops=np.array(self.flops, np.float64),
             weight_bytes=np.array(self.weight_bytes, np.int64),
-            out_bytes=_sum_ranges(sizes, self.outputs),
+            out_bytes=total,
             edge_bytes=edge_bytes,
             shape_ptr=np.concatenate([[0], np.cumsum([len(shape) for shape in shapes])]).astype(np.int64),
             shape_dim=np.fromiter(chain.from_iterable(shapes), np.int64),
-            colocate=_colocation_groups(np.array(self.owner, np.int64)),
+            colocate=np.where(crowded[root], number[root], -1).astype(np.int32),
             kernel=np.full(n, -1, np.int32),
             reads=reads,
         )
@@ -195,21 +206,3 @@ class Record:
         producer = np.array(self.producer, np.int64)[tensor]
         first = np.array([outputs.start for outputs in self.outputs], np.int64)
         return edges_of(producer, consumer, tensor - first[producer], size)
-
-
-def _sum_ranges(sizes: Int64, ranges: Sequence[range]) -> Int64:
-    """Return int64 [n], the sizes added up over each range of tensors."""
-    upto = np.concatenate([[0], np.cumsum(sizes)])
-    bounds = np.array([(r.start, r.stop) for r in ranges], np.int64).reshape(-1, 2)
-    total: Int64 = upto[bounds[:, 1]] - upto[bounds[:, 0]]
-    return total
-
-
-def _colocation_groups(owner: Int64) -> Int32:
-    """Return int32 [n], one number for operations that lead to one owner; -1 for an operation without company."""
-    root = np.where(owner < 0, np.arange(owner.size), owner)
-    while np.any(root != root[root]):
-        root = root[root]
-    crowded = np.bincount(root, minlength=owner.size) > 1
-    number = np.cumsum(crowded) - 1
-    return np.where(crowded[root], number[root], -1).astype(np.int32)

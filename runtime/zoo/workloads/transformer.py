@@ -33,7 +33,12 @@ def bert(
     b = recipe.builder()
     with b.at("embeddings", layer=0):
         mask = b.placeholder((batch, 1, 1, sequence), name="mask")
-        x = _sum_embeddings(b, batch, sequence, hidden)
+        # the sum of the embeddings of tokens, segments and positions
+        tokens, segments = (b.placeholder((batch, sequence), name=name) for name in ("tokens", "segments"))
+        words = b.gather(b.variable((VOCABULARY, hidden), name="words"), tokens)
+        kinds = b.gather(b.variable((SEGMENTS, hidden), name="kinds"), segments)
+        places = b.slice(b.variable((POSITIONS, hidden), name="places"), (sequence, hidden))
+        x = b.elementwise("Add", b.elementwise("Add", words, kinds), places)
         x = _drop_in_training(b, _normalise(b, x), recipe)
     for layer in range(layers):
         with b.at(f"layer{layer}", layer=layer + 1):
@@ -83,15 +88,6 @@ def moe_block(
     if recipe.training:
         return recipe.finish(b, b.reduce("Mean", x))
     return b.workload()
-
-
-def _sum_embeddings(b: Builder, batch: int, sequence: int, hidden: int) -> int:
-    """Return the sum of the embeddings of tokens, segments and positions."""
-    tokens, segments = (b.placeholder((batch, sequence), name=name) for name in ("tokens", "segments"))
-    words = b.gather(b.variable((VOCABULARY, hidden), name="words"), tokens)
-    kinds = b.gather(b.variable((SEGMENTS, hidden), name="kinds"), segments)
-    places = b.slice(b.variable((POSITIONS, hidden), name="places"), (sequence, hidden))
-    return b.elementwise("Add", b.elementwise("Add", words, kinds), places)
 
 
 def _self_attention(b: Builder, x: int, mask: int, heads: int, recipe: NetworkOptions) -> int:

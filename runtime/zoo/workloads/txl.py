@@ -134,13 +134,7 @@ class Block:
         """Return the output [batch, length, hidden] for an input of that shape and the memory before it."""
         if b.fidelity == "fused":
             return self._fused(b, x, memory)
-        x = self._normalised(b, x, self._attention(b, x, memory), self.norms[0])
-        inner = b.elementwise("Relu", b.bias(b.matmul(x, self.expand), self.expand_bias))
-        y = b.bias(b.matmul(b.elementwise("Dropout", inner), self.contract), self.contract_bias)
-        return self._normalised(b, x, y, self.norms[1])
-
-    def _attention(self, b: Builder, x: int, memory: int) -> int:
-        """Return the attention of x over memory and x, with distances relative to the reader."""
+        # attention of x over memory and x, with distances relative to the reader
         batch, length, hidden = b.shape(x)
         heads = hidden // HEAD
         wide, narrow = (batch, heads, 2 * length, HEAD), (batch, heads, length, HEAD)
@@ -152,7 +146,12 @@ class Block:
         position = self._against(b, b.elementwise("Add", q, self.position_bias), r)
         scores = b.elementwise("Add", content, b.elementwise("RelativeShift", position))
         weights = b.elementwise("Dropout", b.softmax(b.elementwise("Mask", scores)))
-        return b.matmul(b.reshape(b.matmul(weights, v), (batch, length, hidden)), self.out)
+        x = self._normalised(
+            b, x, b.matmul(b.reshape(b.matmul(weights, v), (batch, length, hidden)), self.out), self.norms[0]
+        )
+        inner = b.elementwise("Relu", b.bias(b.matmul(x, self.expand), self.expand_bias))
+        y = b.bias(b.matmul(b.elementwise("Dropout", inner), self.contract), self.contract_bias)
+        return self._normalised(b, x, y, self.norms[1])
 
     def _against(self, b: Builder, q: int, r: int) -> int:
         """Return q [batch, heads, length, head] times the distances r [heads, 2 length, head], for all of the batch."""

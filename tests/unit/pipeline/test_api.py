@@ -45,6 +45,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Aske
     return answer
 
 
+def test_errors_in_python_speak_of_arguments_and_commands_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(pipeline.PlacewrightError) as raised:
+        pipeline.search(pipeline.Scenario("zoo:nas-nmt", ""))
+    assert "pass topology." in str(raised.value)
+    assert "--" not in str(raised.value)
+    assert run_command_line(["search", "zoo:nas-nmt"]) == 2
+    assert "pass --topology." in capsys.readouterr().err
+
+
+def test_everything_public_is_there() -> None:
+    assert set(pipeline.__all__) <= set(dir(pipeline))
+    assert all(getattr(pipeline, name).__doc__ for name in pipeline.__all__)
+
+
 @pytest.mark.parametrize("environment", [{}, ENVIRONMENT, {"PLACEWRIGHT_STORE": ""}])
 @pytest.mark.parametrize(
     ("arguments", "options"),

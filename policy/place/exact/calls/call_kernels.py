@@ -144,28 +144,18 @@ def surely_s(sets: CallSets, path: Int64, i: int, least_s: Float64, decided: Cal
         if held > sets.room_bytes or work_s == np.inf:
             break  # longer ones hold all of this
         _left_out(sets, path, i, j, decided)
-        if not _torn(decided):
-            least_s[j] = work_s + _surely_paid_s(sets, decided)
-
-
-@inner
-def _torn(decided: CallMembership) -> bool:
-    """Return whether something both belongs to the call and does not."""
-    torn = False
-    for x in range(decided.inside.size):
-        torn = torn or (decided.inside[x] and decided.outside[x])
-    return torn
-
-
-@inner
-def _surely_paid_s(sets: CallSets, decided: CallMembership) -> float:
-    total_s = 0.0
-    for net in range(sets.pay_s.size):
-        inside = outside = False
-        for x in range(sets.net_ptr[net], sets.net_ptr[net + 1]):
-            first = sets.member[sets.ptr[sets.net_part[x]]]
-            inside = inside or decided.inside[first]
-            outside = outside or decided.outside[first]
-        if inside and outside:
-            total_s += sets.pay_s[net]
-    return total_s
+        # torn: something both belongs to the call and does not
+        torn = False
+        for x in range(decided.inside.size):
+            torn = torn or (decided.inside[x] and decided.outside[x])
+        if not torn:
+            total_s = 0.0
+            for net in range(sets.pay_s.size):
+                inside = outside = False
+                for x in range(sets.net_ptr[net], sets.net_ptr[net + 1]):
+                    first = sets.member[sets.ptr[sets.net_part[x]]]
+                    inside = inside or decided.inside[first]
+                    outside = outside or decided.outside[first]
+                if inside and outside:
+                    total_s += sets.pay_s[net]
+            least_s[j] = work_s + total_s

@@ -116,7 +116,11 @@ class CallDraft(NamedTuple):
         group, n = times.part.group.tolist(), times.part.n
         call_of = [(int(device[times.of_part[g]]), int(turn[g])) for g in range(times.part.k)]
         called = set(times.calls)
-        split = _split(times, call_of)
+        # split: (net, call) where a call holds a part of the net
+        split: set[tuple[int, Call]] = set()
+        for x, members in enumerate(times.nets):
+            held = [call_of[g] for g in members]
+            split |= {(x, call) for call in set(held) & set(times.calls) if held.count(call) < len(held)}
         lasts = dict.fromkeys(times.calls, 0)
         for i, g in enumerate(group):
             if call_of[g] in called:
@@ -142,15 +146,6 @@ class CallDraft(NamedTuple):
             if (ready, start) == before:
                 return cls(ready, start, end, split, max([*ready, *end.values()], default=0))
         return None
-
-
-def _split(times: CallTimes, call_of: list[Call]) -> set[tuple[int, Call]]:
-    """Return (net, call) where a call holds a part of the net; call_of: of each part, or (CPU, 0)."""
-    parted: set[tuple[int, Call]] = set()
-    for x, members in enumerate(times.nets):
-        held = [call_of[g] for g in members]
-        parted |= {(x, call) for call in set(held) & set(times.calls) if held.count(call) < len(held)}
-    return parted
 
 
 class CallProgram:

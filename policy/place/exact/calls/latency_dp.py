@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
@@ -45,18 +44,25 @@ class LatencyDp(Method):
 
     version: ClassVar[int] = 2
 
-    memory_mb: int = param(4000, "memory for the ideals at most, in MB")
-
-    def __post_init__(self) -> None:
-        if self.memory_mb < 1:
-            raise UsageError(f"{self} has a parameter out of range.", "Use memory_mb of at least 1.")
+    memory_mb: int = param(4000, "memory for the ideals at most, in MB", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the stages of some orders, prove a bound, ask about the least sum and what the rounds propose."""
         known = search.problem.derived(_nothing_known)
         program = None if search.done else search.problem.derived(SeriesProgram.of)
         if program is not None and not known:
-            self._begin(search, program, seed)
+            # Ask about the least sum of stages that are intervals of an order, for several orders
+            elements, rng = program.stages.elements, np.random.default_rng(seed)
+            rank = -np.arange(float(elements.k))
+            until_s = time.monotonic() + ORDERING * search.left_s
+            for _ in range(ORDERS):
+                ideals = prefixes_of(program.stages, order_of(elements, rank))
+                staged = program.least_sum(ideals, lambda: search.left_s > 0)
+                if staged is not None:
+                    search.evaluate([program.placement(staged.device)])
+                if time.monotonic() > until_s:
+                    break
+                rank = rng.random(elements.k)
         if not search.done:
             prove_bound(search, seconds=BOUND_S)
         if program is None or search.done:
@@ -78,20 +84,6 @@ class LatencyDp(Method):
             return None
         search.details["ideals"] = float(ideals.size)
         return program.least_sum(ideals, lambda: search.left_s > 0)
-
-    def _begin(self, search: Search, program: SeriesProgram, seed: int) -> None:
-        """Ask about the least sum of stages that are intervals of an order, for several orders."""
-        elements, rng = program.stages.elements, np.random.default_rng(seed)
-        rank = -np.arange(float(elements.k))
-        until_s = time.monotonic() + ORDERING * search.left_s
-        for _ in range(ORDERS):
-            ideals = prefixes_of(program.stages, order_of(elements, rank))
-            staged = program.least_sum(ideals, lambda: search.left_s > 0)
-            if staged is not None:
-                search.evaluate([program.placement(staged.device)])
-            if time.monotonic() > until_s:
-                break
-            rank = rng.random(elements.k)
 
     def _play(self, search: Search) -> None:
         """Let the rounds of the game propose placements, and prove bounds where they hold for the problem."""

@@ -40,7 +40,15 @@ class ScheduleProgram:
         times, model = self.times, self.model
         read = {v for t in times.tensors for v in t.readers} | {v for _, v in times.inner}
         for i in range(len(times.group)):
-            self._run(i, waits=i in read)
+            # Let an operation occupy its device; one without inputs that takes no time can always go first
+            waits = i in read
+            self.model.add(self.length >= self.end(i) + int(times.tail_ticks[i]))
+            for d in np.flatnonzero(times.allowed[i]).tolist():
+                ticks = int(times.block_ticks[i, d])
+                if ticks > 0 or waits:
+                    self.on_device[d].append(self._interval(self.start[i], ticks, self.on(i, d)))
+                if ticks > times.op_ticks[i, d]:
+                    self.model.add(self.length >= self.start[i] + ticks).only_enforce_if(self.on(i, d))
         for u, v in times.inner:
             model.add(self.start[v] >= self.end(u))
         for k, tensor in enumerate(times.tensors):
@@ -83,17 +91,6 @@ class ScheduleProgram:
 
     def _interval(self, start: Any, ticks: int, literal: Any) -> Any:
         return self.model.new_optional_fixed_size_interval_var(start, ticks, literal, "")
-
-    def _run(self, i: int, *, waits: bool) -> None:
-        """Let an operation occupy its device; one without inputs that takes no time can always go first."""
-        times = self.times
-        self.model.add(self.length >= self.end(i) + int(times.tail_ticks[i]))
-        for d in np.flatnonzero(times.allowed[i]).tolist():
-            ticks = int(times.block_ticks[i, d])
-            if ticks > 0 or waits:
-                self.on_device[d].append(self._interval(self.start[i], ticks, self.on(i, d)))
-            if ticks > times.op_ticks[i, d]:
-                self.model.add(self.length >= self.start[i] + ticks).only_enforce_if(self.on(i, d))
 
     def _count_devices(self) -> None:
         """Let no more operations run at a time than there are devices, wherever they run; a redundant constraint."""

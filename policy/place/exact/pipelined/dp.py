@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pipeline.core.errors import UsageError
 from pipeline.core.figures import MB
 from pipeline.core.params import param
 from policy.place.base.search import Method, Search
@@ -46,15 +45,9 @@ class Dp(Method):
 
     version: ClassVar[int] = 1
 
-    orders: int = param(16, "orders to divide before")
-    memory_mb: int = param(4000, "memory for the ideals at most, in MB")
-    workers: int = param(2, "threads")
-
-    def __post_init__(self) -> None:
-        if self.orders < 1 or self.memory_mb < 1 or self.workers < 1:
-            raise UsageError(
-                f"{self} has a parameter out of range.", "Use orders, memory_mb and workers of at least 1."
-            )
+    orders: int = param(16, "orders to divide before", within="[1, inf)")
+    memory_mb: int = param(4000, "memory for the ideals at most, in MB", within="[1, inf)")
+    workers: int = param(2, "threads", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the best stages of some orders, note the bound, and ask about the best of all."""

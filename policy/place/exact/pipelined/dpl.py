@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from policy.place.base.search import Method, Search
 from policy.place.exact.shared.proofs import prove_bound
@@ -38,11 +37,7 @@ class Dpl(Method):
 
     version: ClassVar[int] = 1
 
-    orders: int = param(100, "orders at most")
-
-    def __post_init__(self) -> None:
-        if self.orders < 1:
-            raise UsageError(f"{self.orders} orders were asked for.", "Set orders to 1 or more.")
+    orders: int = param(100, "orders at most", within="[1, inf)")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the best division of all orders that there is time for, and note the bound."""

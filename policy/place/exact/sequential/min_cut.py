@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int32, Int64
-from pipeline.core.errors import UsageError
 from pipeline.core.graph import row_ptr
 from pipeline.core.params import param
 from pipeline.core.simulation import Moves
@@ -42,10 +41,6 @@ class MinCut(Method):
     passes: int = param(10, "rounds of single moves, and of offers of every device, at most")
     prices: int = param(16, "prices of memory to try where the weights do not fit")
 
-    def __post_init__(self) -> None:
-        if self.passes < 0 or self.prices < 0:
-            raise UsageError(f"{self} has a negative number of passes or prices.", "Use 0 or more.")
-
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the cuts, then about single moves from the best placement; `seed` orders the moves."""
         problem = search.problem
@@ -60,7 +55,18 @@ class MinCut(Method):
         launch_s = float(problem.costs.launch_s.mean()) if additive else 0.0
         for share in SURCHARGES if launch_s > 0 else ():
             self._divide(search, groups, cut, share * launch_s, proves=False)
-        self._descend(search, groups, cut, np.random.default_rng(seed))
+        # Move groups at the border of the best placement one by one, as long as that helps
+        rng = np.random.default_rng(seed)
+        for _ in range(self.passes):
+            if search.done or search.best is None:
+                return
+            before_s = search.best_s
+            moves = border_moves(groups, cut, groups.devices_of(search.best), rng)
+            if moves.r == 0:
+                return
+            search.local_search(search.best, moves)
+            if search.best_s >= before_s:
+                return
 
     def _divide(self, search: Search, groups: Groups, cut: Cut, surcharge_s: float, *, proves: bool) -> None:
         """Ask about the divisions found from all starts, and about those with memory priced until weights fit."""
@@ -74,7 +80,10 @@ class MinCut(Method):
                 device, value_s = self._cheapest(search, cut, device, price.extra_s(groups), surcharge_s)
                 bound_s = max(bound_s, value_s - price.paid_s(groups))
                 search.evaluate([groups.placement(device), groups.placement(groups.repaired(device))])
-                if not price.move(_held(groups, device)):
+                # int64 [p], the bytes that each device holds
+                held = np.zeros(groups.room_bytes.size, np.int64)
+                np.add.at(held, device, groups.held_bytes)
+                if not price.move(held):
                     break
         if proves and _agrees(search, groups, cut) and search.problem.costs is not None:
             search.prove((bound_s + float(search.problem.costs.launch_s.min())) * (1 - SAFETY), "minimum cut")
@@ -100,19 +109,6 @@ class MinCut(Method):
                 break
         return device, value_s
 
-    def _descend(self, search: Search, groups: Groups, cut: Cut, rng: np.random.Generator) -> None:
-        """Move groups at the border of the best placement one by one, as long as that helps."""
-        for _ in range(self.passes):
-            if search.done or search.best is None:
-                return
-            before_s = search.best_s
-            moves = border_moves(groups, cut, groups.devices_of(search.best), rng)
-            if moves.r == 0:
-                return
-            search.local_search(search.best, moves)
-            if search.best_s >= before_s:
-                return
-
 
 def _starts(search: Search, groups: Groups, cut: Cut) -> Iterator[Int32]:
     """Yield divisions to change, int32 [k]; with two devices a cut does not depend on where it starts."""
@@ -135,13 +131,6 @@ def _agrees(search: Search, groups: Groups, cut: Cut) -> bool:
         return False
     sum_s = cut.value_s(groups.devices_of(search.best))
     return sum_s <= search.best_s * (1 + SAFETY) and one_to_one(search)
-
-
-def _held(groups: Groups, device: Int32) -> Int64:
-    """Return int64 [p], the bytes that each device holds."""
-    held = np.zeros(groups.room_bytes.size, np.int64)
-    np.add.at(held, device, groups.held_bytes)
-    return held
 
 
 def border_moves(groups: Groups, cut: Cut, device: Int32, rng: np.random.Generator) -> Moves:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.stages import PROVEN
@@ -52,12 +51,10 @@ class CpSat(Method):
     placers: ClassVar[tuple[str, ...]] = ("heft", "dpl", "latency_dp")
 
     largest: int = param(20_000, "programs of more variables are skipped; without start times, of four times as many")
-    workers: int = param(2, "threads of the solver, where there is a time limit")
-    effort: float = param(1e-3, "without a time limit: the solver's seconds, by its own count, per evaluation left")
-
-    def __post_init__(self) -> None:
-        if self.largest < 0 or self.workers < 1 or not self.effort > 0:
-            raise UsageError(f"{self} has a parameter out of range.", "Use largest >= 0, workers >= 1, effort > 0.")
+    workers: int = param(2, "threads of the solver, where there is a time limit", within="[1, inf)")
+    effort: float = param(
+        1e-3, "without a time limit: the solver's seconds, by its own count, per evaluation left", within="(0, inf)"
+    )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Note the bounds, solve the program from the best placement, and ask about every placement on the way."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.core.arrays import Bool, Float64, Int32, Int64
+from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.core.graph import Grouping, components, row_ptr, sum_per_group
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges, substitute_edges
@@ -100,12 +100,7 @@ def leaves_folded(problem: Problem) -> Groups:
         neighbours[a].add(b)
     idle = np.where(groups.allowed, sum_per_group(problem.costs.op_s, groups.grouping), 0.0).max(axis=1) == 0
     idle &= (groups.held_bytes == 0) | (int(groups.held_bytes.sum()) <= int(groups.room_bytes.min()))
-    label = _folded_into(neighbours, idle, groups.allowed)
-    return Groups.of_grouping(problem, Grouping.of_labels(label[group]))
-
-
-def _folded_into(neighbours: list[set[int]], idle: Bool, allowed: Bool) -> Int64:
-    """Return int64 [k], the group that each is one with at last; uses `neighbours` up."""
+    # int64 [k], the group that each is one with at last; uses `neighbours` up
     label = np.arange(idle.size)
     waiting = [u for u in np.flatnonzero(idle).tolist() if len(neighbours[u]) == 1]
     while waiting:
@@ -113,7 +108,7 @@ def _folded_into(neighbours: list[set[int]], idle: Bool, allowed: Bool) -> Int64
         if len(neighbours[u]) != 1:
             continue
         (v,) = neighbours[u]
-        if np.any(allowed[v] & ~allowed[u]):
+        if np.any(groups.allowed[v] & ~groups.allowed[u]):
             continue
         label[u] = v
         neighbours[u].clear()
@@ -122,7 +117,7 @@ def _folded_into(neighbours: list[set[int]], idle: Bool, allowed: Bool) -> Int64
             waiting.append(v)
     while np.any(label != (further := label[label])):
         label = further
-    return label
+    return Groups.of_grouping(problem, Grouping.of_labels(label[group]))
 
 
 def kinds_of(problem: Problem, groups: Groups) -> tuple[tuple[int, ...], ...]:

@@ -69,7 +69,9 @@ def listed(need: Int64, key: Int64, priced_s: Float64, listing: Listing, many: i
             if 2 * count >= table.size:
                 table = _rehashed(hashes, count, 2 * table.size)
             if count == hashes.size:
-                words, hashes, total_s = _longer_rows(words), _longer(hashes), _longer(total_s)
+                longer = np.zeros((2 * len(words), words.shape[1]), np.int64)
+                longer[: len(words)] = words
+                words, hashes, total_s = longer, _longer(hashes), _longer(total_s)
             words[count] = words[i]
             words[count, e >> 6] |= np.int64(1) << (e & 63)
             hashes[count] = hashes[i] ^ key[e]
@@ -146,11 +148,4 @@ def _longer(array: Rows) -> Rows:
     """Return an array with as much room again."""
     longer = np.zeros(2 * array.size, array.dtype)
     longer[: array.size] = array
-    return longer
-
-
-@allocating
-def _longer_rows(array: Int64) -> Int64:
-    longer = np.zeros((2 * len(array), array.shape[1]), np.int64)
-    longer[: len(array)] = array
     return longer

@@ -150,22 +150,14 @@ class Cut:
         group_s = self.group_s if extra_s is None else self.group_s + extra_s
         row = np.arange(device.size)
         base_s = arcs.choose(group_s[row, device], group_s[row, target], device == target)
-        self._add_arrivals(arcs, device, target, surcharge_s)
-        self._add_stays(arcs, device, target, surcharge_s)
-        goes, flow_s = arcs.solve()
-        return np.where(goes, np.int32(target), device).astype(np.int32), base_s + flow_s
-
-    def _add_arrivals(self, arcs: Arcs, device: Int32, target: int, surcharge_s: float) -> None:
-        """Charge nets whose home stays while a reader is on the target device."""
+        # Charge nets whose home stays while a reader is on the target device
         nets = self.nets
         net = np.flatnonzero(device[nets.home] != target)
         middle, inner = arcs.gather(net, nets.owner, nets.reader, nets.t)
         arcs.add(nets.home[net], middle, self.link_s(net, device[nets.home[net]], target, surcharge_s))
         arcs.colocate(inner, outwards=True)
-
-    def _add_stays(self, arcs: Arcs, device: Int32, target: int, surcharge_s: float) -> None:
-        """Charge nets of which a reader stays on a device other than its home's, wherever the home then is."""
-        nets, p = self.nets, self.group_s.shape[1]
+        # Charge nets of which a reader stays on a device other than its home's, wherever the home then is
+        p = self.group_s.shape[1]
         reading = device[nets.reader]
         kept = reading != target
         pair_of = nets.owner[kept] * p + reading[kept]
@@ -179,6 +171,8 @@ class Cut:
         arcs.add(middle, np.full(net.size, arcs.sink), before_s)
         arcs.add(middle, home, np.maximum(after_s - before_s, 0.0))
         arcs.colocate(inner, outwards=False)
+        goes, flow_s = arcs.solve()
+        return np.where(goes, np.int32(target), device).astype(np.int32), base_s + flow_s
 
     def relaxed_s(self, *, seconds: float) -> float:
         """Return a lower bound for any number of devices: groups divided, every tensor over its cheapest links.

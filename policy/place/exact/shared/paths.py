@@ -20,10 +20,10 @@ from policy.place.exact.shared.bound_kernels import (
     busy_until,
     greatest_before,
     interval_bound,
+    joint_starts,
     path_starts,
     through_cut,
 )
-from policy.place.exact.shared.delay_kernels import joint_starts
 from policy.place.exact.shared.relaxation import load_bound
 
 TOGETHER = 32  # operations that are looked at on the device of what they lead to

@@ -273,20 +273,6 @@ def _walked(
     return pairs
 
 
-class Scan(NamedTuple):
-    """What a search among the prefixes inside one needs: order and priced work as in `best_of_prefixes`, and scratch.
-
-    inside: int64 [t], members of each net in the stage. states: int64 [S]. work_s, pay_s: float64 [K].
-    """
-
-    order: Int64
-    priced_s: Float64
-    inside: Int64
-    states: Int64
-    work_s: Float64
-    pay_s: Float64
-
-
 @compiled
 def best_of_prefixes(
     charges: Charges, choices: StageChoices, order: Int64, priced_s: Float64, best: LeastLoads, span: Int64, goal: Int64
@@ -297,55 +283,43 @@ def best_of_prefixes(
     Those of all shorter ones are known. priced_s: float64 [k + 1], the priced work of the prefixes. span: int64 [3]:
     after span[2] pairs it ends, and span[0] is where to go on. goal: as for `best_of_ideals`.
     """
-    kinds = charges.work_s.shape[1]
-    scan = Scan(
-        order,
-        priced_s,
-        np.zeros(charges.size.size, np.int64),
-        np.empty(choices.price.size, np.int64),
-        np.zeros(kinds),
-        np.zeros(kinds),
-    )
+    work_s, pay_s = np.zeros(charges.work_s.shape[1]), np.zeros(charges.work_s.shape[1])  # of the stage so far
+    inside, states = np.zeros(charges.size.size, np.int64), np.empty(choices.price.size, np.int64)
     pairs = 0
     while span[0] < span[1] and pairs < span[2]:
-        pairs += 1 + _scanned(charges, choices, scan, best, goal, span[0])
+        # Fill in the values of one prefix, or find the goal's last stage
+        i = span[0]
+        live = states[: _live(choices, priced_s[i], priced_s[order.size], states)]
+        worst_s = choices.limit_s if live.size else 0.0
+        for q in range(work_s.size):
+            work_s[q] = 0.0
+            pay_s[q] = 0.0
+        held, j = 0, i
+        while j > 0:
+            e = order[j - 1]
+            for q in range(work_s.size):
+                work_s[q] += charges.work_s[e, q]
+            held += charges.held_bytes[e]
+            if not _open(charges, choices, work_s, held, worst_s):
+                break
+            j -= 1
+            entered(charges, inside, pay_s, e)
+            stage = (j, work_s, pay_s, held)
+            if goal[0] >= 0:
+                if _leads_there(charges, choices, best, goal, stage):
+                    break
+            else:
+                _improved(charges, choices, best, i, stage, worst_s)
+                if (i - j) % SELDOM == 0:
+                    worst_s = _worst(best, i, live)
+        for x in range(j, i):
+            for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
+                inside[charges.net[y]] -= 1
+        if goal[0] < 0:
+            _settled(choices, best, i)
+        pairs += 1 + i - j
         span[0] += 1
     return pairs
-
-
-@inner
-def _scanned(charges: Charges, choices: StageChoices, scan: Scan, best: LeastLoads, goal: Int64, i: int) -> int:
-    """Fill in the values of one prefix, or find the goal's last stage; return how many pairs were priced."""
-    order, work_s, pay_s = scan.order, scan.work_s, scan.pay_s
-    live = scan.states[: _live(choices, scan.priced_s[i], scan.priced_s[order.size], scan.states)]
-    worst_s = choices.limit_s if live.size else 0.0
-    for q in range(work_s.size):
-        work_s[q] = 0.0
-        pay_s[q] = 0.0
-    held, j = 0, i
-    while j > 0:
-        e = order[j - 1]
-        for q in range(work_s.size):
-            work_s[q] += charges.work_s[e, q]
-        held += charges.held_bytes[e]
-        if not _open(charges, choices, work_s, held, worst_s):
-            break
-        j -= 1
-        entered(charges, scan.inside, pay_s, e)
-        stage = (j, work_s, pay_s, held)
-        if goal[0] >= 0:
-            if _leads_there(charges, choices, best, goal, stage):
-                break
-        else:
-            _improved(charges, choices, best, i, stage, worst_s)
-            if (i - j) % SELDOM == 0:
-                worst_s = _worst(best, i, live)
-    for x in range(j, i):
-        for y in range(charges.ptr[order[x]], charges.ptr[order[x] + 1]):
-            scan.inside[charges.net[y]] -= 1
-    if goal[0] < 0:
-        _settled(choices, best, i)
-    return i - j
 
 
 @compiled

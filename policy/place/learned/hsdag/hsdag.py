@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot, prefixed
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
@@ -56,24 +55,22 @@ class Hsdag(Method):
     }
     ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"learns": False}, "cold": {"warm": 0.0}}
 
-    batch: int = param(32, "schedules drawn per update")
+    batch: int = param(32, "schedules drawn per update", within="[1, inf)")
     scores: str = param("learned", "what it begins with: learned, or as a control: untrained or uniform")
     learns: bool = param(True, "learn from the schedules drawn; false as a control")
     learning_rate: float = param(0.01, "step size of Adam, for encoder and grouper")
     entropy_coef: float = param(0.05, "weight of the grouper's entropy bonus at the start; it falls to 0")
     spread: float = param(0.8, "relative deviation of the weights of samples")
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
-    warm: float = param(0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start")
-    drawing: float = param(0.5, "share of the rest that goes to draws; annealing has what they leave")
-    patience: int = param(20, "draw no more after so many updates in a row that asked about nothing")
+    warm: float = param(
+        0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start", within="[0, 1]"
+    )
+    drawing: float = param(0.5, "share of the rest that goes to draws; annealing has what they leave", within="(0, 1]")
+    patience: int = param(20, "draw no more after so many updates in a row that asked about nothing", within="[1, inf)")
 
     def __post_init__(self) -> None:
+        check_params(self)
         NeuralList(scores=self.scores)  # which knows them
-        rates = (self.learning_rate, self.entropy_coef, self.spread, self.temperature)
-        if not all(math.isfinite(rate) and rate >= 0 for rate in rates) or min(self.batch, self.patience) < 1:
-            raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and no negative rates or weights.")
-        if not (0 <= self.warm <= 1 and 0 < self.drawing <= 1):
-            raise UsageError(f"{self} has a share out of range.", "warm must lie in [0, 1], drawing in (0, 1].")
 
     @property
     def recipe(self) -> Recipe | None:

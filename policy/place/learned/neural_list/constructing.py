@@ -197,17 +197,6 @@ def _least(raw: Float64, column: int) -> float:
 
 
 @inlined
-def _mean_fill(work: ScheduleInputs, schedule: PartialSchedule) -> float:
-    """Return the mean share of memory taken, over devices whose memory is known."""
-    taken, count = 0.0, 0
-    for d in range(work.room.size):
-        if work.room[d] < math.inf:
-            taken += 1.0 - schedule.homes.room[d] / work.room[d]
-            count += 1
-    return taken / max(count, 1)
-
-
-@inlined
 def _describe_times(
     work: ScheduleInputs,
     schedule: PartialSchedule,
@@ -282,7 +271,13 @@ def _describe_company(work: ScheduleInputs, schedule: PartialSchedule, state: St
         for d in range(p):
             figure[d, 16] += state.child[work.in_node[e], d]
             siblings += state.child[work.in_node[e], d]
-    fill, g = _mean_fill(work, schedule), work.group[i]
+    # The mean share of memory taken, over devices whose memory is known
+    taken, count = 0.0, 0
+    for d in range(work.room.size):
+        if work.room[d] < math.inf:
+            taken += 1.0 - schedule.homes.room[d] / work.room[d]
+            count += 1
+    fill, g = taken / max(count, 1), work.group[i]
     for d in range(p):
         figure[d, 14] /= max(partners, 1e-300)
         figure[d, 15] /= max(outputs, 1e-300)
@@ -315,15 +310,6 @@ def _describe_plan(
         figure[d, 25] /= max(outputs, 1e-300)
     if urgent >= 0:
         figure[static.before[urgent], 26] = 1.0
-
-
-@inlined
-def _score(scores: Scores, row: Float64) -> float:
-    """Return the score of one device."""
-    total = 0.0
-    for f in range(row.size):
-        total += scores.device[f] * row[f]
-    return total
 
 
 @inlined
@@ -368,7 +354,12 @@ def _choose(
         for d in range(figure.shape[1]):
             if math.isnan(figure[c, d, 0]):
                 continue
-            score = _score(scores, figure[c, d]) + (key[c] if count > 1 else 0.0)
+            # the score of one device
+            row = figure[c, d]
+            total = 0.0
+            for f in range(row.size):
+                total += scores.device[f] * row[f]
+            score = total + (key[c] if count > 1 else 0.0)
             if scores.noise.size:
                 score += scores.noise[i, d]
             if given >= 0:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pipeline.core.errors import UnknownNameError, UsageError
-from pipeline.core.params import param
+from pipeline.core.errors import UnknownNameError
+from pipeline.core.params import check_params, param
 from policy.place.base.search import Method, Search
 from policy.place.learned.neural_list.instances import list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy, shipped
@@ -52,9 +52,13 @@ class NeuralList(Method):
         "untrained": {"scores": "untrained"},
     }
 
-    passes: int = param(PASSES, "schedules without noise that are asked about, those planned fastest, 1 to 4")
+    passes: int = param(
+        PASSES, "schedules without noise that are asked about, those planned fastest, 1 to 4", within=f"[1, {PASSES}]"
+    )
     planned: int = param(
-        8, "schedules planned for each of the first 16 samples, of which one is asked about; then fewer"
+        8,
+        "schedules planned for each of the first 16 samples, of which one is asked about; then fewer",
+        within="[1, inf)",
     )
     samples: int = param(256, "schedules drawn with noise, as far as half of the budget allows; 0 for none")
     improve: bool = param(True, "anneal from the best with what is left")
@@ -64,19 +68,9 @@ class NeuralList(Method):
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
 
     def __post_init__(self) -> None:
+        check_params(self)
         if self.scores not in ORIGINS:
             raise UnknownNameError("origin of the scores", self.scores, ORIGINS)
-        if not (
-            1 <= self.passes <= PASSES
-            and self.samples >= 0
-            and self.planned >= 1
-            and self.spread >= 0
-            and self.temperature >= 0
-        ):
-            raise UsageError(
-                f"{self} has a count or a deviation out of range.",
-                f"Use 1 to {PASSES} passes, plan at least one schedule, and use nothing negative.",
-            )
 
     def run(self, search: Search, *, seed: int) -> None:
         """Plan, sample and improve until the budget or the ideas end."""

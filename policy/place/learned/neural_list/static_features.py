@@ -47,10 +47,18 @@ def scene_of(work: ScheduleInputs) -> StaticFeatures:
         ],
         axis=1,
     )
+    # float64 [n, p], mean seconds to send all outputs of each operation from each device to another
+    p, others = work.room.size, max(work.room.size - 1, 1)
+    tensors = np.diff(work.out_ptr).astype(np.float64)
+    sent = np.bincount(np.repeat(np.arange(work.order.size), np.diff(work.out_ptr)), work.out_bytes, work.order.size)
+    apart = ~np.eye(p, dtype=bool)
+    latency_s = np.where(apart, work.latency_s, 0.0).sum(axis=1) / others
+    per_byte_s = np.where(apart, work.per_byte_s, 0.0).sum(axis=1) / others
+    away_s: Float64 = tensors[:, None] * latency_s + sent[:, None] * per_byte_s
     return StaticFeatures(
         urgency=_over_greatest(up_s),
         key=np.column_stack([key, np.zeros(work.order.size)]),
-        away_s=_away_s(work),
+        away_s=away_s,
         unit_s=unit_s,
         bound_s=bound_s,
         share_s=share_s,
@@ -108,18 +116,6 @@ def _sums(ptr: Int64, seconds: Float64) -> Float64:
     total = np.concatenate([[0.0], np.cumsum(seconds)])
     sums: Float64 = total[ptr[1:]] - total[ptr[:-1]]
     return sums
-
-
-def _away_s(work: ScheduleInputs) -> Float64:
-    """Return float64 [n, p], mean seconds to send all outputs of each operation from each device to another."""
-    p, others = work.room.size, max(work.room.size - 1, 1)
-    tensors = np.diff(work.out_ptr).astype(np.float64)
-    sent = np.bincount(np.repeat(np.arange(work.order.size), np.diff(work.out_ptr)), work.out_bytes, work.order.size)
-    apart = ~np.eye(p, dtype=bool)
-    latency_s = np.where(apart, work.latency_s, 0.0).sum(axis=1) / others
-    per_byte_s = np.where(apart, work.per_byte_s, 0.0).sum(axis=1) / others
-    away_s: Float64 = tensors[:, None] * latency_s + sent[:, None] * per_byte_s
-    return away_s
 
 
 def _tie_breakers(work: ScheduleInputs, key: Float64) -> Float64:

@@ -181,7 +181,16 @@ def trained(
     draws = state.mean + moving * state.deviation * drawn
     draws[0] = state.mean
     policies = [ListPolicy.of_vector(draw) for draw in draws]
-    batch = _batch(lessons, course.batch, rng)
+    # lessons of as many families as there are, none of them twice
+    by_family: dict[str, list[ListTrainingCase]] = {}
+    for i in rng.permutation(len(lessons)).tolist():
+        by_family.setdefault(lessons[i].family, []).append(lessons[i])
+    families = [list(by_family)[f] for f in rng.permutation(len(by_family)).tolist()]
+    batch: list[ListTrainingCase] = []
+    while len(batch) < min(course.batch, len(lessons)):
+        for family in families:
+            if by_family[family] and len(batch) < course.batch:
+                batch.append(by_family[family].pop())
     losses = np.stack([lesson.losses(policies, sweeps=course.sweeps) for lesson in batch])  # [batch, population]
     training_loss = float(losses[:, 0].mean())
     if course.sweeps > 1 and state.generation == 0:  # what is known already counts as well
@@ -228,20 +237,6 @@ def grades(policy: ListPolicy, lessons: Sequence[ListTrainingCase], *, sweeps: i
     for lesson in lessons:
         losses.setdefault(lesson.family, []).append(float(lesson.losses([policy], sweeps=sweeps)[0]))
     return {family: float(np.mean(values)) for family, values in losses.items()}
-
-
-def _batch(lessons: Sequence[ListTrainingCase], count: int, rng: np.random.Generator) -> list[ListTrainingCase]:
-    """Return `count` lessons, of as many families as there are, none of them twice."""
-    by_family: dict[str, list[ListTrainingCase]] = {}
-    for i in rng.permutation(len(lessons)).tolist():
-        by_family.setdefault(lessons[i].family, []).append(lessons[i])
-    families = [list(by_family)[f] for f in rng.permutation(len(by_family)).tolist()]
-    chosen: list[ListTrainingCase] = []
-    while len(chosen) < min(count, len(lessons)):
-        for family in families:
-            if by_family[family] and len(chosen) < count:
-                chosen.append(by_family[family].pop())
-    return chosen
 
 
 def settings_json(course: CrossEntropy) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.learning import PolicyInputs
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
@@ -54,40 +54,43 @@ class Gdp(Method):
     mode: Literal["one", "zero_shot", "finetune"] = param(
         "one", "one, zero_shot or finetune; the last two need --policy"
     )
-    rollouts: int = param(16, "placements drawn per update")
-    minibatches: int = param(4, "parts into which an update's placements are dealt")
-    epochs: int = param(4, "how often an update learns from each")
-    learning_rate: float = param(3e-4, "step size of Adam at the start; it falls to 0 by a cosine")
-    clip: float = param(0.2, "change of a node's probability, as a share, beyond which nothing is learned")
+    rollouts: int = param(16, "placements drawn per update", within="[1, inf)")
+    minibatches: int = param(4, "parts into which an update's placements are dealt", within="[1, inf)")
+    epochs: int = param(4, "how often an update learns from each", within="[1, inf)")
+    learning_rate: float = param(3e-4, "step size of Adam at the start; it falls to 0 by a cosine", within="(0, inf)")
+    clip: float = param(
+        0.2, "change of a node's probability, as a share, beyond which nothing is learned", within="(0, inf)"
+    )
     entropy_coef: float = param(0.01, "weight of the entropy bonus at the start; it falls to 0 with the budget")
     baseline: Literal["all", "batch"] = param(
         "all", "rewards are compared with all earlier ones, or within their batch"
     )
-    invalid_reward: float = param(-10.0, "reward of a placement that cannot run", least=-math.inf)
+    invalid_reward: float = param(-10.0, "reward of a placement that cannot run", within="(-inf, inf)")
     greedy_every: int = param(0, "updates between two looks at the likeliest placement; 0: at the end alone")
     elites: int = param(0, "best placements drawn so far that every step imitates as well; 0: none, as published")
     elite_coef: float = param(0.3, "weight of imitating them")
     warm: float = param(0.0, "by which share draws get warmer after each update that draws mostly old placements")
     gate: Literal["node", "graph", "none"] = param("node", "superposition: a gate per node, one per graph, or none")
-    width: int = param(128, "numbers per node in encoder and attention")
+    width: int = param(128, "numbers per node in encoder and attention", within="[1, inf)")
     hops: int = param(3, "layers of the encoder")
-    layers: int = param(2, "layers of attention")
-    heads: int = param(4, "attention heads")
-    inner: int = param(256, "units behind the attention; a multiple of the width")
+    layers: int = param(2, "layers of attention", within="[1, inf)")
+    heads: int = param(4, "attention heads", within="[1, inf)")
+    inner: int = param(256, "units behind the attention; a multiple of the width", within="[1, inf)")
     standardise: bool = param(True, "standardise embeddings over the nodes of a graph before the attention")
-    segment: int = param(256, "nodes that attend to one another")
+    segment: int = param(256, "nodes that attend to one another", within="[1, inf)")
     memory: int = param(256, "nodes before a segment that it attends to")
-    devices: int = param(8, "devices of the softmax; more if there are more")
-    nodes: int = param(10_000, "most nodes that are placed one by one")
-    clusters: int = param(2000, "about how many clusters are made of more nodes")
+    devices: int = param(8, "devices of the softmax; more if there are more", within="[1, inf)")
+    nodes: int = param(10_000, "most nodes that are placed one by one", within="[1, inf)")
+    clusters: int = param(2000, "about how many clusters are made of more nodes", within="[1, inf)")
     cluster_by: Literal["edges", "layers"] = param(
         "edges", "edges: clusters share most; layers: they are layers, cut by time, where operations share weights"
     )
-    updates: int = param(50, "updates at most in mode finetune")
+    updates: int = param(50, "updates at most in mode finetune", within="[1, inf)")
     frozen_encoder: bool = param(False, "learn the placer alone, and leave the encoder as it is")
-    patience: int = param(20, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(20, "stop after so many updates in a row without a placement that is new", within="[1, inf)")
 
     def __post_init__(self) -> None:
+        check_params(self)
         for name, known in (
             ("mode", MODES),
             ("gate", ("node", "graph", "none")),
@@ -96,17 +99,6 @@ class Gdp(Method):
         ):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)
-        counts = [getattr(self, f.name) for f in fields(self) if f.type == "int" and f.name not in FROM_ZERO]
-        rates = (self.learning_rate, self.clip, self.entropy_coef, self.elite_coef, self.warm, self.invalid_reward)
-        if (
-            min(counts) < 1
-            or min(getattr(self, name) for name in FROM_ZERO) < 0
-            or not all(math.isfinite(rate) for rate in rates)
-        ):
-            raise UsageError(f"{self} cannot learn.", "Use counts of at least 1, and finite numbers.")
-        weights = (self.entropy_coef, self.elite_coef, self.warm)
-        if not (self.learning_rate > 0 and self.clip > 0 and min(weights) >= 0):
-            raise UsageError(f"{self} cannot learn.", "Use a positive learning_rate and clip, and no negative weights.")
         if self.width % self.heads or self.inner % self.width:
             raise UsageError(
                 f"{self} has widths that do not fit.", "The width must be a multiple of heads, and inner of the width."
@@ -150,7 +142,10 @@ class Gdp(Method):
         devices = max(search.problem.topology.p for search in searches)
         learned = inputs[0].learned
         head = max(self.devices, devices) if learned is None else check_learned(learned, inputs[0], devices=devices)
-        policy = SingleShotPolicy(inputs[0], self._design(head), seed=seeds[0])
+        names = [f.name for f in fields(PlacerDesign) if f.name != "devices"]
+        policy = SingleShotPolicy(
+            inputs[0], PlacerDesign(devices=head, **{name: getattr(self, name) for name in names}), seed=seeds[0]
+        )
         if learned is not None:
             adopt(policy, learned)
         if self.frozen_encoder:
@@ -168,10 +163,6 @@ class Gdp(Method):
         settings = PpoSettings(**{f.name: getattr(self, f.name) for f in fields(PpoSettings)})
         most = self.updates if self.mode == "finetune" else math.inf
         return PpoTrainer(trials, policy, settings, seed=seeds[1], most=most)
-
-    def _design(self, devices: int) -> PlacerDesign:
-        names = [f.name for f in fields(PlacerDesign) if f.name != "devices"]
-        return PlacerDesign(devices=devices, **{name: getattr(self, name) for name in names})
 
     def _train(self, trainer: PpoTrainer, inputs: PolicyInputs) -> None:
         (trial,), saved_s = trainer.trials, time.monotonic()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.core.arrays import Float32, Int64
-from pipeline.core.graph import Graph, adjacency, contract
+from pipeline.core.graph import adjacency, contract
 from pipeline.shared.graphs import visit_order
 from policy.place.base.groups import Groups
 
@@ -64,7 +64,13 @@ def operations(groups: Groups, types: Sequence[str], *, raw: bool) -> OperationF
     for i, u in enumerate(group.tolist()):
         shape = graph.shape(u)[:AXES]
         found[i, 1 : 1 + len(shape)] = shape
-    pairs = _neighbours(graph, group, rank)
+    # float64 [n, PAIRS, 2], (index from 1, direction) of each operation's neighbours, in topological order
+    pairs = np.zeros((graph.n, PAIRS, 2))
+    sides = [(*adjacency(graph), 1.0), (*adjacency(graph, reverse=True), -1.0)]
+    for i, u in enumerate(group.tolist()):
+        told = [(rank[w] + 1.0, sign) for ptr, node, sign in sides for w in node[ptr[u] : ptr[u + 1]].tolist()][:PAIRS]
+        if told:
+            pairs[i, : len(told)] = told
     found[:, 1 + OUTPUTS * AXES :] = pairs.reshape(graph.n, 2 * PAIRS)
     if not raw:
         found[:, 0] /= max(len(types), 1)
@@ -72,17 +78,6 @@ def operations(groups: Groups, types: Sequence[str], *, raw: bool) -> OperationF
         dims[dims > 0] = np.log1p(dims[dims > 0]) / LOG_SCALE
         found[:, 1 + OUTPUTS * AXES :: 2] /= max(graph.n, 1)
     return OperationFigures(group, found.astype(np.float32), rank[graph.edges], type_of, tuple(types))
-
-
-def _neighbours(graph: Graph, group: Int64, rank: Int64) -> np.ndarray:
-    """Return float64 [n, PAIRS, 2], (index from 1, direction) of each operation's neighbours, in topological order."""
-    pairs = np.zeros((graph.n, PAIRS, 2))
-    sides = [(*adjacency(graph), 1.0), (*adjacency(graph, reverse=True), -1.0)]
-    for i, u in enumerate(group.tolist()):
-        told = [(rank[w] + 1.0, sign) for ptr, node, sign in sides for w in node[ptr[u] : ptr[u + 1]].tolist()][:PAIRS]
-        if told:
-            pairs[i, : len(told)] = told
-    return pairs
 
 
 def group_features(known: OperationFigures, group: Int64, g: int) -> Float32:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ import numpy as np
 
 from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.groups import Groups
@@ -50,30 +49,25 @@ class Hdp(Method):
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"frozen": True}}
 
     groups: int = param(0, "groups; 0: 20 per device, 256 at most")
-    hidden: int = param(512, "width of the decoder; the encoder has half of it in each direction")
-    samples: int = param(4, "placements drawn per grouping")
-    learning_rate: float = param(0.1, "step size of Adam, as published; 0.001 learns more steadily")
-    clip_norm: float = param(1.0, "greatest norm of a gradient")
+    hidden: int = param(512, "width of the decoder; the encoder has half of it in each direction", within="[1, inf)")
+    samples: int = param(4, "placements drawn per grouping", within="[1, inf)")
+    learning_rate: float = param(0.1, "step size of Adam, as published; 0.001 learns more steadily", within="(0, inf)")
+    clip_norm: float = param(1.0, "greatest norm of a gradient", within="(0, inf)")
     first_baseline: float = param(10.0, "what the baseline begins with; 0: the mean of the first update")
-    tanh_clip: float = param(5.0, "greatest absolute logit; the published code has 1")
-    temperature: float = param(10.0, "what logits are divided by; the published code has 1")
+    tanh_clip: float = param(5.0, "greatest absolute logit; the published code has 1", within="(0, inf)")
+    temperature: float = param(10.0, "what logits are divided by; the published code has 1", within="(0, inf)")
     noise: float = param(0.5, "deviation of the noise on logits, over their root mean square")
     noise_until: int = param(750, "updates with noise")
     stop_sampling: int = param(500, "updates after which devices are no longer drawn; 0: they always are")
     seconds: bool = param(True, "count times in seconds, as published; otherwise in those of the best single device")
     raw: bool = param(False, "tell indices and dimensions as they are, as the published code does")
     frozen: bool = param(False, "never learn")
-    patience: int = param(20, "end after so many updates in a row that asked about nothing")
+    patience: int = param(20, "end after so many updates in a row that asked about nothing", within="[1, inf)")
 
     def __post_init__(self) -> None:
-        counts = (self.hidden // 2, self.samples, self.patience)
-        rates = (self.learning_rate, self.clip_norm, self.tanh_clip, self.temperature)
-        if not all(math.isfinite(x) for x in (*rates, self.noise, self.first_baseline)):
-            raise UsageError(f"{self} has values that are not finite.", "Use finite values.")
-        if min(counts) < 1 or self.hidden % 2 or min(self.groups, self.noise_until, self.stop_sampling) < 0:
-            raise UsageError(f"{self} has a count that is too small, or an odd width.", "Use counts of at least 1.")
-        if min(rates) <= 0 or min(self.noise, self.first_baseline) < 0:
-            raise UsageError(f"{self} cannot learn.", "Use positive rates, and no negative noise or baseline.")
+        check_params(self)
+        if self.hidden % 2:
+            raise UsageError(f"hidden is {self.hidden}.", "Use an even width: each direction has half of it.")
 
     @property
     def recipe(self) -> Recipe | None:

@@ -66,7 +66,12 @@ class HdpTrainer:
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parameters_to_vector(network.parameters()).detach().numpy())
         self.unit_s = 1.0 if hyper.seconds else unit_s(search)
-        self.fastest = self._fastest()
+        # int32 [k], the allowed device on which each group takes least time; the first without costs
+        groups, costs = self.groups, self.search.problem.costs
+        time_s = np.zeros(groups.allowed.shape)
+        if costs is not None:
+            np.add.at(time_s, groups.grouping.group, costs.op_s)
+        self.fastest: Int32 = np.where(groups.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
         self.baseline = hyper.first_baseline
         self.best: Int64 = np.zeros((0, network.groups), np.int64)
         self.best_s = math.inf
@@ -146,15 +151,6 @@ class HdpTrainer:
     def take(self) -> None:
         """Put Adam's parameters into the networks."""
         vector_to_parameters(torch.from_numpy(self.adam.weights.copy()), self.network.parameters())
-
-    def _fastest(self) -> Int32:
-        """Return int32 [k], the allowed device on which each group takes least time; the first without costs."""
-        groups, costs = self.groups, self.search.problem.costs
-        time_s = np.zeros(groups.allowed.shape)
-        if costs is not None:
-            np.add.at(time_s, groups.grouping.group, costs.op_s)
-        fastest: Int32 = np.where(groups.allowed, time_s, np.inf).argmin(axis=1).astype(np.int32)
-        return fastest
 
     def state(self) -> Snapshot:
         """Return everything on which the next update depends."""

@@ -68,8 +68,18 @@ class ParsingAgent(nn.Module):
         width, wide = self.encoder.width, policy.features.shape[1]
         with torch_seeded(seeds[1]):
             self.parsing = Parsing(width, design.hidden, design.rounds)
+            # from features of clusters to the width of the input features
             self.out = (
-                _output(width, design.hidden, wide, design.rounds.dropout) if design.state == "features" else None
+                nn.Sequential(
+                    nn.Linear(width, design.hidden),
+                    nn.ReLU(),
+                    nn.Dropout(design.rounds.dropout),
+                    nn.Linear(design.hidden, wide),
+                    nn.ReLU(),
+                    nn.Dropout(design.rounds.dropout),
+                )
+                if design.state == "features"
+                else None
             )
             width = width if self.out is None else wide
             self.placer = nn.Sequential(
@@ -120,7 +130,11 @@ class ParsingAgent(nn.Module):
     def _log_p(self, found: Tensor, grouping: Grouping, groups: Grouping) -> Tensor:
         """Return float32 [k, p], log-probabilities of devices; found: of `grouping`, which `groups` makes feasible."""
         if groups is not grouping:
-            found = _mean_per_group(found[_index(grouping)], groups)
+            # the mean over each group, float32 [k, f]
+            values = found[_index(grouping)]
+            group = _index(groups)
+            size = torch.bincount(group, minlength=groups.k)[:, None]
+            found = values.new_zeros(groups.k, values.shape[1]).index_add(0, group, values) / size
         forbidden = torch.from_numpy(~self.problem.group_allowed(groups))
         logits = self.placer(found).nan_to_num()  # should learning have run away
         return torch.log_softmax(logits.masked_fill(forbidden, -torch.inf), dim=1)
@@ -133,22 +147,3 @@ def _index(grouping: Grouping) -> Tensor:
 def _log_prob(log_p: Tensor, device: Tensor) -> Tensor:
     """Return the log-probability of devices int64 [k], a scalar, from those of all, float32 [k, p]."""
     return log_p.gather(1, device[:, None]).sum()
-
-
-def _output(width: int, hidden: int, wide: int, dropout: float) -> nn.Sequential:
-    """Return the network from features of clusters to the width of the input features."""
-    return nn.Sequential(
-        nn.Linear(width, hidden),
-        nn.ReLU(),
-        nn.Dropout(dropout),
-        nn.Linear(hidden, wide),
-        nn.ReLU(),
-        nn.Dropout(dropout),
-    )
-
-
-def _mean_per_group(values: Tensor, grouping: Grouping) -> Tensor:
-    """Return the mean of values float32 [n, f] over each group, float32 [k, f]."""
-    group = _index(grouping)
-    size = torch.bincount(group, minlength=grouping.k)[:, None]
-    return values.new_zeros(grouping.k, values.shape[1]).index_add(0, group, values) / size

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.core.errors import UsageError
 from policy.place.base.search import Search
 from policy.place.published.hsdag.agent import Step
 
@@ -67,18 +66,6 @@ class Course:
         if not self.shared_return:
             return 1.0
         return math.fsum(self.gamma**k * reward for k, reward in enumerate(reversed(rewards)))
-
-
-def check_course(placer: object, counts: Sequence[int], *, rate: float, gamma: float, dropout: float) -> None:
-    """Check the parameters of a placer that learns in a course.
-
-    Raises:
-        UsageError: a count is below 1, or a rate or a share out of range.
-    """
-    if min(counts) < 1 or not 0 < rate < 1 or not 0 <= gamma <= 1 or not 0 <= dropout < 1:
-        raise UsageError(
-            f"{placer} cannot learn.", "Use counts of at least 1, a positive rate, gamma and dropout from 0 to 1."
-        )
 
 
 def learn(search: Search, agent: Agent, course: Course) -> None:
@@ -140,9 +127,5 @@ def _step(optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], 
     for parameter in parameters:
         if parameter.grad is not None:
             parameter.grad.mul_(factor)
-    if _finite(parameters):
+    if all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in parameters):
         optimiser.step()
-
-
-def _finite(parameters: Sequence[nn.Parameter]) -> bool:
-    return all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in parameters)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pipeline.core.errors import UnknownNameError
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.published.hsdag.agent import Design, ParsingAgent
-from policy.place.published.hsdag.episodes import Course, check_course, learn
+from policy.place.published.hsdag.episodes import Course, learn
 from policy.place.published.hsdag.network import ParsingRounds
 
 BLOCKS = ("types", "degree_values", "dims", "fractal", "index_encoding")
@@ -54,21 +54,20 @@ class HsdagPaper(Method):
     keeps: ClassVar[bool] = False
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
-    episodes: int = param(100, "episodes at most")
-    steps: int = param(20, "placements drawn per episode")
-    epochs: int = param(4, "updates per episode, which learn from the same draws")
-    learning_rate: float = param(1e-4, "step size of Adam")
-    gamma: float = param(0.95, "discount from step to step")
-    hidden: int = param(128, "width of encoder, edge scorer and placer")
-    dropout: float = param(0.2, "share of the edges that the encoder does not see in a step")
+    episodes: int = param(100, "episodes at most", within="[1, inf)")
+    steps: int = param(20, "placements drawn per episode", within="[1, inf)")
+    epochs: int = param(4, "updates per episode, which learn from the same draws", within="[1, inf)")
+    learning_rate: float = param(1e-4, "step size of Adam", within="(0, 1)")
+    gamma: float = param(0.95, "discount from step to step", within="[0, 1]")
+    hidden: int = param(128, "width of encoder, edge scorer and placer", within="[1, inf)")
+    dropout: float = param(0.2, "share of the edges that the encoder does not see in a step", within="[0, 1)")
     without: Literal["", "shape", "id", "structure"] = param("", "features left out: '', shape, id or structure")
-    patience: int = param(3, "stop after so many updates in a row without a placement that is new")
+    patience: int = param(3, "stop after so many updates in a row without a placement that is new", within="[1, inf)")
 
     def __post_init__(self) -> None:
+        check_params(self)
         if self.without not in ABLATIONS:
             raise UnknownNameError("ablation", self.without, ABLATIONS)
-        counts = (self.episodes, self.steps, self.epochs, self.hidden, self.patience)
-        check_course(self, counts, rate=self.learning_rate, gamma=self.gamma, dropout=self.dropout)
 
     @property
     def recipe(self) -> Recipe:

@@ -11,7 +11,7 @@ from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.published.hsdag.agent import Design, ParsingAgent
-from policy.place.published.hsdag.episodes import Course, check_course, learn
+from policy.place.published.hsdag.episodes import Course, learn
 from policy.place.published.hsdag.network import ParsingRounds
 
 
@@ -44,21 +44,17 @@ class HsdagReleased(Method):
     keeps: ClassVar[bool] = False
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"learning_rate": 1e-9}}
 
-    episodes: int = param(25, "updates at most")
-    steps: int = param(20, "placements drawn per update")
-    learning_rate: float = param(1e-3, "step size of Adam")
-    gamma: float = param(0.95, "discount from step to step")
-    hidden: int = param(128, "width of encoder, edge scorer and placer")
-    dropout: float = param(0.2, "share of activations dropped")
+    episodes: int = param(25, "updates at most", within="[1, inf)")
+    steps: int = param(20, "placements drawn per update", within="[1, inf)")
+    learning_rate: float = param(1e-3, "step size of Adam", within="(0, 1)")
+    gamma: float = param(0.95, "discount from step to step", within="[0, 1]")
+    hidden: int = param(128, "width of encoder, edge scorer and placer", within="[1, inf)")
+    dropout: float = param(0.2, "share of activations dropped", within="[0, 1)")
     refuse_uniform: bool = param(True, "do not evaluate placements on one device; they count as 1e10 s")
     to_fixed_point: bool = param(True, "parse until no edges are left instead of once")
     noisy_scores: bool = param(True, "let dropout score the two directions of an edge differently")
     shared_return: bool = param(True, "credit every step of an episode with the return of the whole")
-    patience: int = param(3, "stop after so many updates in a row without a placement that is new")
-
-    def __post_init__(self) -> None:
-        counts = (self.episodes, self.steps, self.hidden, self.patience)
-        check_course(self, counts, rate=self.learning_rate, gamma=self.gamma, dropout=self.dropout)
+    patience: int = param(3, "stop after so many updates in a row without a placement that is new", within="[1, inf)")
 
     @property
     def recipe(self) -> Recipe:

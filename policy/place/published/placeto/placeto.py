@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal
@@ -12,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 from pipeline.core.errors import UsageError
 from pipeline.core.learning import Snapshot
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
@@ -66,39 +65,29 @@ class Placeto(Method):
         "dense", "dense: after every step; terminal: after the last one, minus the whole cost"
     )
     penalty: float = param(2.0, "cost of a GB, or an eighth of a device's memory, beyond its memory")
-    cap: float = param(10.0, "greatest cost of a placement")
+    cap: float = param(10.0, "greatest cost of a placement", within="(0, inf)")
     seconds: bool = param(False, "count costs in seconds and GB, as published, not relative to the problem")
     algorithm: Literal["reinforce", "ppo"] = param("reinforce", "reinforce or ppo")
-    workers: int = param(4, "episodes per update")
-    learning_rate: float = param(1e-3, "step size of Adam at the start")
-    last_learning_rate: float = param(1e-4, "step size of Adam at the end of the budget")
-    gamma: float = param(1.0, "discount from step to step")
-    window: int = param(10, "updates over which the baseline is a mean")
+    workers: int = param(4, "episodes per update", within="[1, inf)")
+    learning_rate: float = param(1e-3, "step size of Adam at the start", within="(0, inf)")
+    last_learning_rate: float = param(1e-4, "step size of Adam at the end of the budget", within="(0, inf)")
+    gamma: float = param(1.0, "discount from step to step", within="[0, 1]")
+    window: int = param(10, "updates over which the baseline is a mean", within="[1, inf)")
     entropy_coef: float = param(1.0, "weight of the entropy bonus at the start")
-    entropy_until: float = param(0.5, "share of the budget in which this weight falls to 0")
-    clip_norm: float = param(1.25, "greatest norm of a gradient")
-    greedy_every: int = param(999, "every so many episodes one takes the likeliest device in every step")
+    entropy_until: float = param(0.5, "share of the budget in which this weight falls to 0", within="(0, inf)")
+    clip_norm: float = param(1.25, "greatest norm of a gradient", within="(0, inf)")
+    greedy_every: int = param(
+        999, "every so many episodes one takes the likeliest device in every step", within="[1, inf)"
+    )
     control: Literal["", "frozen", "uniform"] = param(
         "", "'' learns; frozen: never learns; uniform: draws all devices alike"
     )
-    patience: int = param(20, "end after so many updates in a row that asked about nothing")
+    patience: int = param(20, "end after so many updates in a row that asked about nothing", within="[1, inf)")
 
     def __post_init__(self) -> None:
-        counts = (self.workers, self.window, self.greedy_every, self.patience)
-        if not all(
-            math.isfinite(getattr(self, f.name)) for f in fields(self) if isinstance(getattr(self, f.name), float)
-        ):
-            raise UsageError(f"{self} has values that are not finite.", "Use finite values.")
-        if min(counts) < 1 or min(self.rounds, self.steps) < 0:
-            raise UsageError(f"{self} has a count that is too small.", "Use 1 or more; rounds and steps may be 0.")
+        check_params(self)
         if self.network == "gnn" and self.rounds == 0:
             raise UsageError("A network without directions cannot sweep.", "Use rounds=8, or network=placeto.")
-        positive = (self.cap, self.learning_rate, self.last_learning_rate, self.clip_norm, self.entropy_until)
-        if min(positive) <= 0 or min(self.penalty, self.entropy_coef) < 0 or not 0 <= self.gamma <= 1:
-            raise UsageError(
-                f"{self} cannot learn.",
-                "Use positive rates, caps and shares, no negative penalty or entropy_coef, and gamma from 0 to 1.",
-            )
 
     @property
     def recipe(self) -> Recipe | None:

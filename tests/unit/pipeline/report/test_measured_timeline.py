@@ -12,8 +12,7 @@ from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.cli.main import run_command_line
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.placement import Placement
-from pipeline.report.measured_timeline import measure_timeline
-from pipeline.report.timeline import measured_timeline
+from pipeline.report.timeline import measure_timeline, measured_timeline
 from pipeline.result.deployment import SPLIT
 from runtime.executor.splitting import how_to_run, split_file
 from tests.deployments import deployed, halves

@@ -160,6 +160,8 @@ def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
         fetched = re.findall(r'(?:<script[^>]* src|<img[^>]* src|<link rel="stylesheet"[^>]* href)="([^"]*)"', text)
         assert fetched
         assert not [target for target in fetched if "//" in target], page
+    drawn = (tmp_path / "site" / "tutorials" / "stages.html").read_text(encoding="utf-8")
+    assert len(re.findall(r'<img[^>]* src="../images/stage-[a-z-]*.svg"', drawn)) == 6
 
 
 @on_make
@@ -206,6 +208,10 @@ def test_the_readme_is_short() -> None:
     assert len(lines) <= 70
     first = [line.split("#")[0].strip() for line in lines if line.startswith("    ")][:2]
     assert first == ["make demo", "make test"]
+
+
+def test_the_architecture_page_is_short() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_the_matrix_of_placers_is_that_of_the_code() -> None:

@@ -10,6 +10,7 @@ import pytest
 from pipeline.core.errors import StoreError
 from pipeline.result.directory import RunDirectory, take_away_stale
 from pipeline.stages.host import ModelFile
+from tests.reports import READ_STAGE
 
 KEYS = {"read": "a", "place": "b", "measure": "c"}
 MINE = ("notes.txt", "sub/placed.xml")
@@ -80,7 +81,7 @@ def test_a_folder_is_of_its_model_once_a_stage_has_finished(tmp_path: Path) -> N
     document = {"schema": 1, "model": {"path": "m.xml", "sha256": "0" * 64}, "settings": {}, "stages": {}}
     (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
     assert directory.check_for(mended) == document
-    document["stages"] = {"read": {"key": "a"}}
+    document["stages"] = {"read": READ_STAGE}
     (tmp_path / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(StoreError, match=r"is a run of another model, m\.xml"):
         directory.check_for(mended)

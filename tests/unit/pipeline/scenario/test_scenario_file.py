@@ -91,7 +91,11 @@ def test_phases_share_the_requests_of_their_model(tmp_path: Path) -> None:
         ),
         ('deadline = "60ms"', 'deadline = "60 ms!"', "The deadline of model detector '60 ms!' is not a duration"),
         ('model = "zoo:resnet50"', 'model = "det.onnx"', "det.onnx, does not exist"),
-        ('after = "detector"', 'after = "detectr"', "model reader is after 'detectr': Did you mean 'detector'?"),
+        (
+            'after = "detector"',
+            'after = "detectr"',
+            "reader is after an unknown 'detectr' (Did you mean 'detector'?)",
+        ),
         ("rate = 15", 'after = "reader"', "detector after reader after detector is a cycle"),
         ('name = "reader"', 'name = "detector"', "several models are called 'detector'"),
         ('name = "reader"', 'name = "a/b"', "is 'a/b', but must be letters, digits, dashes and underlines"),

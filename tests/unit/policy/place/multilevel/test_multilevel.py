@@ -34,8 +34,7 @@ from policy.place.base.matching import CROWD, LIGHT, MatchingWeights, Neighbours
 from policy.place.base.search import Search
 from policy.place.local.spilling import held_at_peaks, spill_blocks
 from policy.place.multilevel import multilevel
-from policy.place.multilevel.coarse_instance import cells_of, coarse_instance_of
-from policy.place.multilevel.coarse_search import CoarseSearch
+from policy.place.multilevel.coarse_search import CoarseSearch, cells_of, coarse_instance_of
 from policy.place.multilevel.estimate import CoarseTrials, estimate_s, local_search
 from policy.place.multilevel.layers import layers_of, spread
 from policy.place.multilevel.moves import LevelClusters, draw

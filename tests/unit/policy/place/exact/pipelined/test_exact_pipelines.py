@@ -22,9 +22,9 @@ from pipeline.offline.scenario import Scenario, load
 from pipeline.offline.search import Effort, search, simulate
 from pipeline.placing.setup import problem_of
 from pipeline.testing.problems import towers_problem
-from policy.place.exact.pipelined.counting import counting_bound
 from policy.place.exact.pipelined.cpsat_pipeline import Pieces, covers
 from policy.place.exact.pipelined.dp import Dp
+from policy.place.exact.pipelined.objective import counting_bound
 from policy.place.exact.shared.cpsat import CpSat
 from policy.place.exact.shared.elements import Elements, inseparable_grouping, leaves_folded
 from policy.place.exact.shared.stages import Replication, StageProgram, all_ideals, best_of_orders, difference, value_s

@@ -338,7 +338,7 @@ def test_a_solver_without_means_is_refused(wrong: dict[str, float]):
 
 @pytest.mark.parametrize("wrong", [{"passes": -1}, {"prices": -1}])
 def test_a_negative_number_of_passes_is_refused(wrong: dict[str, int]):
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="out of range"):
         MinCut(**wrong)
 
 

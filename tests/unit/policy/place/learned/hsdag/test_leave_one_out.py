@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from policy.place.learned.hsdag.leave_one_out import LeaveOneOut, advantage
+from policy.place.learned.hsdag.trainer import LeaveOneOut, advantage
 
 
 def test_advantages_of_three_times():

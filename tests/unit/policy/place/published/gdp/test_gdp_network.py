@@ -21,6 +21,7 @@ from pipeline.core.learning import PolicyInputs
 from pipeline.core.problem import Problem
 from pipeline.settings.registry import build_implementation
 from policy.place.published.gdp.network import (
+    AttentionSegments,
     GraphGate,
     NodeGate,
     PlacerBlock,
@@ -30,7 +31,6 @@ from policy.place.published.gdp.network import (
     gated,
     standardised,
 )
-from policy.place.published.gdp.segments import AttentionSegments
 from policy.place.published.gdp.sequence import NodeSequence, SequenceBatch
 from tests.toys import chain_problem, crown_problem, toy_graph, toy_problem
 
