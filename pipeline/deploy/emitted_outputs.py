@@ -66,10 +66,13 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
         OutputMismatchError: they are further away than the run allows; the files that were written are gone.
     """
     if not is_scenario_run(run):
-        told, wrong = _compare_model(Deployment.load(run), target, folder)
+        told, wrong = _compare_model(Deployment.load(run), _accuracy_of_best(run), target, folder)
     else:
-        models = ScenarioDeployment.load(run).models
-        each = {name: _compare_model(model, target, folder, name) for name, model in models.items()}
+        scenario = ScenarioDeployment.load(run)
+        known = {model.name: model.accuracy for model in scenario.result.answer.models}
+        each = {
+            name: _compare_model(model, known[name], target, folder, name) for name, model in scenario.models.items()
+        }
         told = " ".join(f"{name}: {told}" for name, (told, _) in each.items())
         wrong = "; ".join(f"{name}: {wrong}" for name, (_, wrong) in each.items() if wrong)
     if not wrong:
@@ -82,13 +85,15 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
     )
 
 
-def _compare_model(deployment: Deployment, target: str, folder: Path, name: str = "") -> tuple[str, str]:
+def _compare_model(
+    deployment: Deployment, best: Accuracy | None, target: str, folder: Path, name: str = ""
+) -> tuple[str, str]:
     """Return what may be said of the outputs of one model, and by what and how they are too far off, "" if not.
 
-    name: of the model where the folder holds several; "" for the only one.
+    best: how far they were when it was measured. name: of the model where the folder holds several; "" for the only
+    one.
     """
     run = deployment.path
-    best = _accuracy_of_best(run)
     if best is None or not (run / KEPT).is_file():
         return f"Outputs were not compared: {run} keeps none of its source. Measure it again to have them compared.", ""
     settings, count = _settings(run), deployment.record.batch

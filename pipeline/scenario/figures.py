@@ -33,10 +33,10 @@ class Measured:
     """What one start of a configuration came to.
 
     goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
-    the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the
-    stated load, or in closed loops. windows: how many it took. limit: which limit it does not keep. failed: models that
-    failed; figures are of the others. multiple: of the stated rates in the last window. seen_s: model -> its percentile
-    of the requests of that window, however few they were.
+    the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
+    or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
+    it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
+    window. seen_s: model -> its percentile of the requests of that window, however few they were.
     """
 
     goodness: float
@@ -46,6 +46,7 @@ class Measured:
     peak_bytes: int = 0
     windows: int = 1
     precisions: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
     limit: str = ""
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
     multiple: float = 1.0
@@ -223,9 +224,10 @@ class Yardstick:
         elif limits.processor_s and window.processor_s > limits.processor_s:
             broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
         taken = seats.load_s, window.processor_s, window.peak_bytes, windows
+        requests = {name: told["requests"] for name, told in seats.loaded.items()}
         seen_s = {
             m.name: window.logs[m.name].percentile_s(m.percentile) for m in limits.models if m.name in window.logs
         }
         finite_s = {name: seconds for name, seconds in seen_s.items() if math.isfinite(seconds)}
         multiple = max((f.multiple for f in figures), default=0.0) or 1.0
-        return Measured(goodness, figures, *taken, precisions, broken, window.failed, multiple, finite_s)
+        return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed, multiple, finite_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.scenario import Arrivals, Isolation, LatePolicy, ScenarioObjective
 from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord
@@ -73,7 +74,8 @@ class ConfiguredModel:
     """How a configuration runs one model.
 
     devices: as they are registered, by name. target: the device string of compile_model. requests: inferences that may
-    be in flight; 0 for as many as the runtime advises. precision: really computed in, "" where nobody knows.
+    be in flight; 0 for as many as the runtime advises, where it did not run. precision: really computed in, "" where
+    nobody knows. accuracy: how far its outputs are from the source's, None where they were not compared.
     """
 
     name: str
@@ -83,6 +85,7 @@ class ConfiguredModel:
     requests: int
     about: str
     precision: str = ""
+    accuracy: Accuracy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.estimates import RatioEstimate
@@ -224,6 +225,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
     }
     space = ConfigurationSpace(scenario, allowed, cpu_count(), cost)
     checked: dict[tuple[str, str], MeasurementFailed | None] = {}
+    accuracies: dict[tuple[str, str], Accuracy] = {}
 
     def outputs_fail(model: str, variant: Variant) -> MeasurementFailed | None:
         key = model, variant.identity
@@ -234,7 +236,9 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
                     said = check_outputs(variant, loaded, child, references[model], settings)
             except ChildError as error:
                 said = error.failed
-            checked[key] = said if isinstance(said, MeasurementFailed) else None
+            if isinstance(said, Accuracy):
+                accuracies[key] = said
+            checked[key] = None if isinstance(said, Accuracy) else said
         return checked[key]
 
     journal = StartJournal.of(work.series / "starts.jsonl", json_digest([work.task.seed, work.task.fingerprint]))
@@ -262,7 +266,9 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
             if e.failed and e.failed.transient
         ]
     )
-    rows = _configuration_records(scenario, found, settings)
+    for name, variant in found.entrants[found.best].candidate.configuration.models:
+        outputs_fail(name, variant)  # of a run that was resumed they may have been compared before
+    rows = _configuration_records(scenario, found, settings, accuracies)
     document = {
         "configurations": [asdict(row) for row in rows],
         "control": found.control,
@@ -278,16 +284,23 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
     write_json(work.out / SEARCH, document)
 
 
+Accuracies = Mapping[tuple[str, str], Accuracy]  # by model, and identity of the variant that ran it
+
+
 def _configuration_records(
-    scenario: LoadScenario, found: ScenarioOutcome, settings: MeasureSettings
+    scenario: LoadScenario, found: ScenarioOutcome, settings: MeasureSettings, accuracies: Accuracies
 ) -> list[ConfigurationRecord]:
     """Return the records of all configurations, the best first, those that did not run last."""
     ordered = sorted(found.entrants.values(), key=lambda e: (e.candidate.name != found.best, not e.starts, -e.standing))
-    return [_configuration_record(scenario, e, found, settings) for e in ordered]
+    return [_configuration_record(scenario, e, found, settings, accuracies) for e in ordered]
 
 
 def _configuration_record(
-    scenario: LoadScenario, entrant: ContendingConfiguration, found: ScenarioOutcome, settings: MeasureSettings
+    scenario: LoadScenario,
+    entrant: ContendingConfiguration,
+    found: ScenarioOutcome,
+    settings: MeasureSettings,
+    accuracies: Accuracies,
 ) -> ConfigurationRecord:
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])
@@ -312,9 +325,10 @@ def _configuration_record(
                 variant.target,
                 {d.name: RegisteredRecord(d.openvino_name, d.plugin, dict(d.properties)) for d in variant.devices},
                 dict(variant.properties),
-                variant.requests,
+                last.requests.get(name, variant.requests) if last else variant.requests,
                 variant.name,
                 last.precisions.get(name, "") if last else "",
+                accuracies.get((name, variant.identity)),
             )
             for name, variant in configuration.models
         ],

@@ -82,20 +82,23 @@ class ConfigurationPredictor:
         if record.requests == 1:
             self._know_alone(record.model, variant, record.seconds, 1)
 
-    def rank(self, candidates: Sequence[CandidateConfiguration], part: float) -> list[CandidateConfiguration]:
+    def rank(
+        self, candidates: Sequence[CandidateConfiguration], part: float, most_s: float
+    ) -> list[CandidateConfiguration]:
         """Return configurations in the order in which they are predicted to be good; the others as they were, behind.
 
-        part: of what may be spent, until which more is probed.
+        part: of what may be spent in all, until which more is probed. most_s: that may be spent now.
         """
         begun_s, before_s = self.deadline.clock(), self.spent_s
+        allowed_s = min(self.allowed_s, before_s + most_s / 2)
         for candidate in candidates:
-            self.spent_s = before_s + self.deadline.clock() - begun_s
-            if self.spent_s < part * self.allowed_s:
+            if self.spent_s < min(part * self.allowed_s, allowed_s):
                 self._probe(candidate.configuration)
-        for candidate in candidates:
             self.spent_s = before_s + self.deadline.clock() - begun_s
-            if self.spent_s < self.allowed_s:
+        for candidate in candidates:
+            if self.spent_s < allowed_s:
                 self._predict(candidate.configuration)
+            self.spent_s = before_s + self.deadline.clock() - begun_s
         return sorted(candidates, key=lambda c: -self.values.get(c.configuration.identity, -math.inf))
 
     def review(self, measured: Mapping[str, tuple[LoadConfiguration, Measured]]) -> ScenarioForecast:

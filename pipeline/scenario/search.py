@@ -148,11 +148,12 @@ class ScenarioSearch:
         self.bar = self._first_bar(alone)
         share = self.deadline.share(SCREENING_SHARE)
         self._screen(self.space.baselines(best_alone), share)
-        self._screen(predictor.rank(self.space.first(), FIRST_SHARE), share)
+        self._screen(predictor.rank(self.space.first(), FIRST_SHARE, self._sights_left_s(share)), share)
         for _ in range(ROUNDS):
             leader = max(self._searched(), key=lambda e: e.standing, default=None)
             if leader is not None:
-                self._screen(predictor.rank(self.space.around(leader.candidate), 1.0), share)
+                near = [c for c in self.space.around(leader.candidate) if c.name not in self.entrants]
+                self._screen(predictor.rank(near, 1.0, self._sights_left_s(share)), share)
         ran = [e for e in self.entrants.values() if e.failed is None and e.sight is not None]
         if not ran:
             why = "; ".join(
@@ -284,7 +285,7 @@ class ScenarioSearch:
             entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            if share.left_s < self._sight_s and candidate.kind != "defaults":
+            if self._sights_left_s(share) < self._sight_s and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
             self.say(f"trying {candidate.name}")
@@ -292,6 +293,15 @@ class ScenarioSearch:
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
+
+    def _sights_left_s(self, share: Deadline) -> float:
+        """Return the seconds that first sights, and probes, have left: so that time for the final stays."""
+        return min(share.left_s, self.deadline.left_s - self._least_final_s)
+
+    @property
+    def _least_final_s(self) -> float:
+        """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
+        return 3 * self.settings.least_starts * FRESH * self._sight_s / (1 - CHECK_SHARE)
 
     @property
     def _sight_s(self) -> float:

@@ -145,16 +145,26 @@ def scenario_table(result: ScenarioResult) -> tuple[list[str], list[list[str]]]:
         if c.kind == "twin" or (c.value is None and c.failed is None):
             continue
         factor = 1e3 if result.objective == "latency" else 1.0
-        shown = "-" if c.value is None else f"{'' if c.log_ratios or c.between else 'about '}{c.value * factor:.3g}"
+        about = "" if c.log_ratios or c.between else "about "
+        shown = "-" if c.value is None else f"{about}{_three_digits(c.value * factor)}"
         ratio = f"{c.over_control.ratio:.2f} ({_between(c.over_control)})" if c.over_control else ""
         note = c.failed.message[:60] if c.failed else c.limit or c.left
         mark = "*" if c.name == result.best else ""
         rows.append(
-            [mark + c.name, shown, ratio, " ".join(map(_figures_cell, c.figures)), bytes_text(c.peak_bytes, 3), note]
+            [mark + c.name, shown, ratio, "; ".join(map(_figures_cell, c.figures)), bytes_text(c.peak_bytes, 3), note]
         )
     return columns, rows
 
 
 def _figures_cell(f: ServedFigures) -> str:
-    latency = "" if f.latency_s is None else f" {1e3 * f.latency_s:.3g} ms"
-    return f"{f.name} {f.rate:.3g}/s{latency}"
+    latency = "" if f.latency_s is None else f", {_three_digits(1e3 * f.latency_s)} ms"
+    return f"{f.name} {_three_digits(f.rate)}/s{latency}"
+
+
+def _three_digits(value: float) -> str:
+    """Return a figure with three digits, all of those before the point.
+
+    >>> _three_digits(2523.75), _three_digits(0.01234)
+    ('2524', '0.0123')
+    """
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -183,3 +183,12 @@ def test_a_deadline_that_no_request_can_keep_is_named(tmp_path: Path) -> None:
 def test_fifty_models_are_searched(tmp_path: Path) -> None:
     found = search(tmp_path, FakeBench(all_alike), [ModelLoad(f"m{i}") for i in range(50)], budget_s=200)
     assert len(found.entrants[found.best].candidate.configuration.models) == 50
+
+
+@pytest.mark.parametrize("budget_s", [50.0, 60.0, 75.0, 90.0])
+def test_screening_leaves_time_for_a_final(tmp_path: Path, budget_s: float) -> None:
+    bench = FakeBench(reserved_is_best)
+    found = search(tmp_path, bench, budget_s=budget_s)
+    assert found.judgement is not None
+    assert found.missing_s == 0
+    assert bench.clock() <= budget_s
