@@ -87,10 +87,11 @@ class ConfigurationPredictor:
     ) -> list[CandidateConfiguration]:
         """Return configurations in the order in which they are predicted to be good; the others as they were, behind.
 
-        part: of what may be spent in all, until which more is probed. most_s: that may be spent now.
+        part: of what may be spent in all, until which more is probed. most_s: until the last first sight; where it is
+        short, a third of the share is spent all the same, as without any probe nothing can be said of what would fit.
         """
         begun_s, before_s = self.deadline.clock(), self.spent_s
-        allowed_s = min(self.allowed_s, before_s + most_s / 2)
+        allowed_s = min(self.allowed_s, max(self.allowed_s / 3, before_s + most_s / 2))
         for candidate in candidates:
             if self.spent_s < min(part * self.allowed_s, allowed_s):
                 self._probe(candidate.configuration)

@@ -96,7 +96,8 @@ class Drive:
     ) -> None:
         """Draw all that is random.
 
-        servers: model -> what serves one request each; those of models without a load stay idle. scenario: closed loops have a concurrency.
+        servers: model -> what serves one request each; those of models without a load stay idle. scenario: closed
+        loops have a concurrency.
         """
         self.servers = {load.name: servers[load.name] for load in scenario.models}
         self.times = times

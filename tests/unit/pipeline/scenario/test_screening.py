@@ -101,8 +101,7 @@ def test_probes_take_a_bounded_share_of_the_budget(tmp_path: Path, budget_s: flo
     bench = SharedBench(all_alike)
     search(tmp_path, bench, LOADS, "load", budget_s=budget_s)
     one_s = 0.5 + 3 * (FILL_S + 0.6)  # that is under way when the share is used up
-    assert probed_s(bench) <= PROBES_SHARE * budget_s + one_s
-    assert probed_s(bench) > 0 or budget_s < 400  # none where no first sight could follow
+    assert 0 < probed_s(bench) <= PROBES_SHARE * budget_s + one_s
 
 
 def test_closed_loops_are_not_probed(tmp_path: Path) -> None:
