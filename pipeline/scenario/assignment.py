@@ -62,6 +62,12 @@ def assign_models(
             if (model.name, device.name) in alone_s and (not model.devices or device.name in model.devices):
                 per_s = rates[model.name] * alone_s[model.name, device.name]
                 load[i, d] = model.concurrency if model.closed else per_s
+    nowhere = [name for name, row in zip(names, load, strict=True) if not np.isfinite(row).any()]
+    if nowhere:
+        raise DeviceError(
+            f"No device was found to run {', '.join(nowhere)}.",
+            f"Allow another device for each; there are {', '.join(d.name for d in devices)}.",
+        )
     topology = Topology.uniform(tuple(devices), bytes_per_s=1.0, latency_s=0.0)
     origin: tuple[Origin, ...] = tuple("modelled" for _ in devices)
     costs = CostTable(names, topology.names, load, np.zeros(len(devices)), origin)
@@ -70,12 +76,16 @@ def assign_models(
     predictor: Predictor = registry.build_implementation("measure", "pipelined")
     simulator = predictor.bind(Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0))
     method: Placer = registry.build_implementation("place", placer)
-    answer = method.place(problem, simulator, Budget(seconds=seconds), seed=0, progress=lambda _: None)
+    unfit = DeviceError(
+        f"No assignment of {len(names)} models to {', '.join(topology.names)} was found that fits their memory.",
+        "Leave models out, or allow more devices.",
+    )
+    try:
+        answer = method.place(problem, simulator, Budget(seconds=seconds), seed=0, progress=lambda _: None)
+    except DeviceError as error:  # of placers, which speak of operations
+        raise unfit from error
     if not math.isfinite(answer.value_s):
-        raise DeviceError(
-            f"No assignment of {len(names)} models to {', '.join(topology.names)} was found that fits their memory.",
-            "Leave models out, or allow more devices.",
-        )
+        raise unfit
     placed = zip(names, answer.best.placement.device.tolist(), strict=True)
     return ModelAssignment(
         {name: topology.names[d] for name, d in placed}, answer.value_s, min(answer.value_s, answer.lower_bound_s)

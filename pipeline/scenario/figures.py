@@ -35,7 +35,8 @@ class Measured:
     goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
     the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
-    it does not keep. failed: models that failed; figures are of the others.
+    it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
+    window. seen_s: model -> its percentile of the requests of that window, however few they were.
     """
 
     goodness: float
@@ -48,6 +49,8 @@ class Measured:
     requests: Mapping[str, int] = field(default_factory=dict)
     limit: str = ""
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+    multiple: float = 1.0
+    seen_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def least_requests(percentile: float, times: float = 1.0) -> int:
@@ -106,6 +109,11 @@ class Yardstick:
     closed_s: float = 0.8
     deadline: Deadline = NEVER
 
+    @property
+    def sight_times(self) -> float:
+        """Return how many times as many requests as a percentile takes a first sight should see."""
+        return SIGHT_TIMES if self.scenario.objective == "load" else 1.0
+
     def times(self, multiple: float = 1.0, least: float = 1.0) -> LoadTimes:
         """Return how long a window is, in which every percentile that matters can be told, unless that is too long.
 
@@ -163,7 +171,7 @@ class Yardstick:
 
         bar: the multiple to begin with, the greatest that another holds.
         """
-        least = SIGHT_TIMES if self.scenario.objective == "load" else 1.0
+        least = self.sight_times
         window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
             return self._measured(seats, window, figures, self.goodness(figures), 1)
@@ -217,4 +225,9 @@ class Yardstick:
             broken = f"{window.processor_s:.2f} processors, {limits.processor_s:g} allowed"
         taken = seats.load_s, window.processor_s, window.peak_bytes, windows
         requests = {name: told["requests"] for name, told in seats.loaded.items()}
-        return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed)
+        seen_s = {
+            m.name: window.logs[m.name].percentile_s(m.percentile) for m in limits.models if m.name in window.logs
+        }
+        finite_s = {name: seconds for name, seconds in seen_s.items() if math.isfinite(seconds)}
+        multiple = max((f.multiple for f in figures), default=0.0) or 1.0
+        return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed, multiple, finite_s)

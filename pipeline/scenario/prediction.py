@@ -28,7 +28,7 @@ Configuration = Mapping[str, str]  # model -> the name of its setting
 LEAST_SLOWDOWN = 1e-3  # below it is noise; so that logarithms exist
 RIDGE = 0.1  # pairs that a model's own mean counts for, against how its pairs depart from the mean of all
 RAREST = 20_000  # requests of the model that has the fewest, so that 200 of them are beyond the 99th percentile
-MOST = 400_000  # requests of all models in one simulation
+MOST = 20  # times as many requests of all models in one simulation
 STEP = 1.01  # ratio of two load multiples that are not told apart
 LARGEST = 2.0**20  # load multiple that is as good as no limit
 
@@ -143,11 +143,30 @@ def predict_scenario(scenario: LoadScenario, service: ServiceModel, *, seed: int
     )
 
 
-def predict_multiple(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> float:
-    """Return the greatest multiple of all rates at which every deadline is predicted to hold."""
+def predict_multiple(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0, rarest: int = RAREST) -> float:
+    """Return the greatest multiple of all rates at which every deadline is predicted to hold.
+
+    rarest: requests that are simulated of the model that has the fewest.
+    """
     if not any(load.rate > 0 for load in scenario.models):
-        return math.inf if deadlines_hold(scenario, _simulate(scenario, service, seed)[0]) else 0.0
-    return _greatest(lambda multiple: _holds(scenario.scaled(multiple), service, seed))
+        return math.inf if _holds(scenario, service, seed, rarest) else 0.0
+    return _greatest(lambda multiple: _holds(scenario.scaled(multiple), service, seed, rarest))
+
+
+def predict_latencies(
+    scenario: LoadScenario, service: ServiceModel, *, seed: int = 0, rarest: int = RAREST
+) -> dict[str, float]:
+    """Return the latencies of `predict_scenario` alone."""
+    return _percentiles_s(scenario, _simulate(scenario, service, seed, rarest)[0])
+
+
+def predict_window(
+    scenario: LoadScenario, service: ServiceModel, *, seconds: float, warm_up_s: float, seed: int
+) -> dict[str, float]:
+    """Return the latencies at the percentiles that a window of load would show: its seed gives the same arrivals."""
+    return _percentiles_s(
+        scenario, simulate_requests(scenario, service, seconds=seconds, seed=seed, warm_up_s=warm_up_s)
+    )
 
 
 def _percentiles_s(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> dict[str, float]:
@@ -159,8 +178,8 @@ def deadlines_hold(scenario: LoadScenario, logs: Mapping[str, RequestLog]) -> bo
     return not any(logs[load.name].percentile_s(load.percentile) > load.deadline_s for load in scenario.models)
 
 
-def _holds(scenario: LoadScenario, service: ServiceModel, seed: int) -> bool:
-    return deadlines_hold(scenario, _simulate(scenario, service, seed)[0])
+def _holds(scenario: LoadScenario, service: ServiceModel, seed: int, rarest: int) -> bool:
+    return deadlines_hold(scenario, _simulate(scenario, service, seed, rarest)[0])
 
 
 def _greatest(holds: Callable[[float], bool]) -> float:
@@ -180,7 +199,9 @@ def _greatest(holds: Callable[[float], bool]) -> float:
     return low
 
 
-def _simulate(scenario: LoadScenario, service: ServiceModel, seed: int) -> tuple[dict[str, RequestLog], float]:
+def _simulate(
+    scenario: LoadScenario, service: ServiceModel, seed: int, rarest: int = RAREST
+) -> tuple[dict[str, RequestLog], float]:
     """Return what is simulated, long enough for the rarest requests as far as those of all are not too many."""
     root_rates = {
         m.name: m.concurrency / max(1e-9, float(service.alone_s[service.names.index(m.name)].mean()))
@@ -190,7 +211,7 @@ def _simulate(scenario: LoadScenario, service: ServiceModel, seed: int) -> tuple
         if not m.after
     }
     rates = [rate for rate in _all_rates(scenario, root_rates) if rate > 0]
-    seconds = min(RAREST / min(rates), MOST / sum(rates)) if rates else 1.0
+    seconds = min(rarest / min(rates), MOST * rarest / sum(rates)) if rates else 1.0
     logs = simulate_requests(scenario, service, seconds=seconds, seed=seed, warm_up_s=seconds / 10)
     return logs, seconds
 
@@ -224,23 +245,25 @@ class Remedy:
         return f"predicted to hold {self.value:.2g} times the stated load if {self.model} had one more core for itself"
 
 
-def find_remedies(scenario: LoadScenario, service: ServiceModel, *, seed: int = 0) -> list[Remedy]:
+def find_remedies(
+    scenario: LoadScenario, service: ServiceModel, *, seed: int = 0, rarest: int = RAREST
+) -> list[Remedy]:
     """Return what would make a scenario fit: models that alone would have to do less, then cores, most effect first.
 
-    Empty where the stated load is predicted to hold.
+    Empty where the stated load is predicted to hold. rarest: as in `predict_multiple`.
     """
-    if _holds(scenario, service, seed):
+    if _holds(scenario, service, seed, rarest):
         return []
     rates, cores = [], []
-    stated = predict_multiple(scenario, service, seed=seed)
+    stated = predict_multiple(scenario, service, seed=seed, rarest=rarest)
     for i, load in enumerate(scenario.models):
         if load.rate > 0 or load.after:
-            share = _greatest_share(scenario, i, service, seed)
+            share = _greatest_share(scenario, i, service, seed, rarest)
             rates += [Remedy("rate", load.name, share)] if share > 0 else []
         at = service.names.index(load.name)
         slowdown = service.slowdown.copy()
         slowdown[at, np.arange(len(slowdown)) != at] = slowdown[np.arange(len(slowdown)) != at, at] = 0.0
-        multiple = predict_multiple(scenario, replace(service, slowdown=slowdown), seed=seed)
+        multiple = predict_multiple(scenario, replace(service, slowdown=slowdown), seed=seed, rarest=rarest)
         cores += [Remedy("core", load.name, multiple)] if multiple > STEP**2 * stated else []
     return sorted(rates, key=lambda r: -r.value) + sorted(cores, key=lambda r: -r.value)
 
@@ -252,17 +275,18 @@ def _with_less(scenario: LoadScenario, i: int, part: float) -> LoadScenario:
     return replace(scenario, models=tuple(models))
 
 
-def _greatest_share(scenario: LoadScenario, i: int, service: ServiceModel, seed: int) -> float:
+def _greatest_share(scenario: LoadScenario, i: int, service: ServiceModel, seed: int, rarest: int) -> float:
     """Return the greatest share of its i-th model's requests, in whole percents, at which a scenario holds; 0 for none.
 
     It does not hold with all of them.
     """
     low, high = 0, 100
-    if not _holds(_with_less(scenario, i, 0.0), service, seed):
+    if not _holds(_with_less(scenario, i, 0.0), service, seed, rarest):
         return 0.0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _holds(_with_less(scenario, i, middle / 100), service, seed) else (low, middle)
+        fits = _holds(_with_less(scenario, i, middle / 100), service, seed, rarest)
+        low, high = (middle, high) if fits else (low, middle)
     return low / 100
 
 
@@ -300,6 +324,11 @@ def held_out_error(
         for name, seconds in latency_s.items():
             if not math.isnan(predicted[name]) and not math.isnan(seconds):
                 pairs[name].append((predicted[name], seconds))
+    return compare_latencies(pairs)
+
+
+def compare_latencies(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> HeldOutAccuracy:
+    """Return how far predicted latencies of models, the first of each two, are from those measured."""
     compared = [pair for of_model in pairs.values() for pair in of_model]
     apart = [abs(a / b - 1.0) for a, b in compared if math.isfinite(a) and math.isfinite(b)]
     correlations = [c for c in map(_rank_correlation, pairs.values()) if not math.isnan(c)]

@@ -202,15 +202,36 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True)
 class PredictedConfiguration:
-    """What the simulator said of a configuration; latencies_s: model -> its percentile at the stated load.
+    """What the simulator said of a configuration before it was measured under load.
 
-    held_out: whether its measurement was kept from what the simulator was fitted to.
+    value: as in `ConfigurationRecord`; None where it was not predicted, or is no number. latencies_s: model -> its
+    percentile in its first sight, at `multiple` times the stated load, of as few requests as that saw; measured_s: the
+    same as it was measured. held_out: whether its measurement was kept from what the simulator was fitted to.
     """
 
     configuration: str
     value: float | None
     latencies_s: dict[str, float]
     held_out: bool = True
+    multiple: float = 1.0
+    measured_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioForecast:
+    """What was predicted in a search, and how far off that was.
+
+    pairs: that it was fitted to. error: median over the percentiles of held-out configurations of |predicted /
+    measured - 1|; rank_correlation: of Spearman between the two, averaged over the models; None where nobody can tell.
+    compared: how many percentiles. remedies: what is predicted to make the stated load fit, as sentences.
+    """
+
+    pairs: list[PairRecord] = field(default_factory=list)
+    predictions: list[PredictedConfiguration] = field(default_factory=list)
+    error: float | None = None
+    rank_correlation: float | None = None
+    compared: int = 0
+    remedies: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +240,9 @@ class ScenarioResult:
 
     source: the scenario file. configurations: the best first, failed ones last. best: name of the answer. speedup: of
     the answer over the control. alone, pairs: profiles of models alone and of pairs. predictions: of the simulator,
-    where there is one, and predicted_error, the median relative error of its percentiles on what was held out. files:
-    of the run directory, by role; every model's files are in its `folder`.
+    where there is one, and predicted_error, the median relative error of its percentiles on what was held out;
+    predicted_rank_correlation: of Spearman, of the same. remedies: predicted, where the stated load does not fit.
+    files: of the run directory, by role; every model's files are in its `folder`.
     """
 
     schema: Literal["placewright.scenario/1"]
@@ -246,6 +268,8 @@ class ScenarioResult:
     pairs: list[PairRecord] = field(default_factory=list)
     predictions: list[PredictedConfiguration] = field(default_factory=list)
     predicted_error: float | None = None
+    predicted_rank_correlation: float | None = None
+    remedies: list[str] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

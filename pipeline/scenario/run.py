@@ -32,6 +32,7 @@ from pipeline.scenario.records import (
     ModelLoadRecord,
     PhaseRecord,
     ScenarioContest,
+    ScenarioForecast,
     ScenarioLimits,
     ScenarioResult,
 )
@@ -274,6 +275,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         "best": found.best,
         "contest": asdict(_contest_record(found, settings)),
         "alone": [asdict(record) for record in found.alone],
+        "forecast": asdict(found.forecast),
         "check": None if found.checked is None else asdict(found.checked),
         "variants": {
             name: variant.identity for name, variant in found.entrants[found.best].candidate.configuration.models
@@ -375,7 +377,8 @@ def _write_result(
     contest = payload.from_json(ScenarioContest, document["contest"])
     check = payload.from_json(CheckRecord, document["check"]) if document["check"] else None
     scenario = plan.file.scenario
-    verdict, gain = decide_scenario(scenario.objective, answer, rows, contest, check)
+    forecast = payload.from_json(ScenarioForecast, document["forecast"])
+    verdict, gain = decide_scenario(scenario.objective, answer, rows, contest, check, forecast.remedies)
     loads = []
     for load in scenario.models:
         source, file = plan.file.sources[load.name], plan.files[load.name]
@@ -411,10 +414,15 @@ def _write_result(
         best=answer.name,
         verdict=verdict,
         speedup=gain,
-        notes=scenario_notes(scenario.objective, rows, check),
+        notes=scenario_notes(scenario.objective, rows, check, forecast),
         contest=contest,
         check=check,
         alone=[payload.from_json(AloneRecord, row) for row in document["alone"]],
+        pairs=forecast.pairs,
+        predictions=forecast.predictions,
+        predicted_error=forecast.error,
+        predicted_rank_correlation=forecast.rank_correlation,
+        remedies=forecast.remedies,
         files={"result": RESULT, "manifest": MANIFEST, **{f"model {load.name}": load.name for load in scenario.models}},
     )
     write_json(folder / RESULT, result.to_json())

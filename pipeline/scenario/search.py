@@ -2,9 +2,10 @@
 
     alone       a few settings of each model while nothing else runs: the best of each make the baseline "each tuned
                 alone", and tell whether a deadline can be kept at all
-    screening   every configuration, baselines first, has a first sight in a process that is kept; then the neighbours
-                of the best. Under a load that should grow, a first sight begins at the greatest multiple that another
-                holds, so that most configurations take one window
+    screening   every configuration has a first sight in a process that is kept: baselines, then the others in the
+                order in which `pipeline.scenario.screening` predicts them to be good; then the neighbours of the best,
+                in that order too. Under a load that should grow, a first sight begins at the greatest multiple that
+                another holds, so that most configurations take one window
     final       new processes for every start: the control, which is the best of what nobody has to think of (defaults
                 and hints), its twin, the other baselines that are near, and the best of what was searched, in an order
                 that is reversed from round to round. Claims are those of `runtime.measuring.contest.statistics`
@@ -31,7 +32,8 @@ from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
 from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
-from pipeline.scenario.records import AloneRecord, CheckRecord, ServedFigures
+from pipeline.scenario.records import AloneRecord, CheckRecord, ScenarioForecast, ServedFigures
+from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor
 from pipeline.shared.payload import from_json
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
@@ -86,6 +88,7 @@ class ScenarioOutcome:
     alone: Sequence[AloneRecord]
     checked: CheckRecord | None
     missing_s: float
+    forecast: ScenarioForecast
 
 
 @dataclass(slots=True)
@@ -135,16 +138,22 @@ class ScenarioSearch:
         Raises:
             MeasurementError: no configuration runs, or a deadline is too short for a single request.
         """
+        predictor = ConfigurationPredictor.of(
+            self.scenario, self.bench, self.yardstick, self.journal.ask, self.deadline
+        )
         alone = self._alone()
         self._check_deadlines(alone)
+        self._know_alone(predictor, alone)
         best_alone = self._best_alone(alone)
         self.bar = self._first_bar(alone)
         share = self.deadline.share(SCREENING_SHARE)
-        self._screen([*self.space.baselines(best_alone), *self.space.first()], share)
+        self._screen(self.space.baselines(best_alone), share)
+        self._screen(predictor.rank(self.space.first(), FIRST_SHARE, self._sights_left_s(share)), share)
         for _ in range(ROUNDS):
             leader = max(self._searched(), key=lambda e: e.standing, default=None)
             if leader is not None:
-                self._screen(self.space.around(leader.candidate), share)
+                near = [c for c in self.space.around(leader.candidate) if c.name not in self.entrants]
+                self._screen(predictor.rank(near, 1.0, self._sights_left_s(share)), share)
         ran = [e for e in self.entrants.values() if e.failed is None and e.sight is not None]
         if not ran:
             why = "; ".join(
@@ -155,10 +164,17 @@ class ScenarioSearch:
             raise MeasurementError(
                 f"No configuration runs. {why}.", "Tune each model on its own to see which one fails."
             )
+        seen = {e.candidate.name: (e.candidate.configuration, e.sight) for e in ran if e.sight is not None}
+        forecast = predictor.review(seen)
         control = max([e for e in ran if e.candidate.kind in HINTS] or ran, key=lambda e: e.standing)
         control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
+        ranked = sorted(ran, key=lambda e: -e.standing)
+        fits = ranked[0].standing >= 0 or (checked is not None and checked.holds and checked.multiple >= 1)
+        if self.scenario.objective == "load" and not fits:
+            configurations = [e.candidate.configuration for e in ranked]
+            forecast = replace(forecast, remedies=predictor.remedies(configurations, math.exp(ranked[0].standing)))
         return ScenarioOutcome(
             self.entrants,
             control.candidate.name,
@@ -167,7 +183,14 @@ class ScenarioSearch:
             list(alone.values()),
             checked,
             missing_s,
+            forecast,
         )
+
+    def _know_alone(self, predictor: ConfigurationPredictor, alone: Mapping[tuple[str, str], AloneRecord]) -> None:
+        for load in self.scenario.models:
+            for variant in self.space.settings_alone(load.name, self.scenario.objective):
+                if (load.name, variant.name) in alone:
+                    predictor.know_alone(alone[load.name, variant.name], variant)
 
     def _searched(self) -> list[ContendingConfiguration]:
         known = [e for e in self.entrants.values() if e.candidate.kind == "searched" and e.failed is None]
@@ -262,15 +285,18 @@ class ScenarioSearch:
             entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
-            left_s = min(share.left_s, self.deadline.left_s - self._least_final_s)
-            if left_s < self._sight_s and candidate.kind != "defaults":
+            if self._sights_left_s(share) < self._sight_s and candidate.kind != "defaults":
                 entrant.left = "not tried within the budget"
                 continue
             self.say(f"trying {candidate.name}")
-            entrant.sight = self._start(entrant, "sight", 0)
+            entrant.sight = self._start(entrant, "sight", SIGHT_SEED)
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
+
+    def _sights_left_s(self, share: Deadline) -> float:
+        """Return the seconds that first sights, and probes, have left: so that time for the final stays."""
+        return min(share.left_s, self.deadline.left_s - self._least_final_s)
 
     @property
     def _least_final_s(self) -> float:

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.figures import bytes_text
 from pipeline.core.scenario import ScenarioObjective
-from pipeline.scenario.records import CheckRecord, ConfigurationRecord, ScenarioContest, ScenarioResult, ServedFigures
+from pipeline.scenario.records import (
+    CheckRecord,
+    ConfigurationRecord,
+    ScenarioContest,
+    ScenarioForecast,
+    ScenarioResult,
+    ServedFigures,
+)
 
 STRIKING = 1.1  # times as good as the control, above which a first sight is worth a word
 NONE = RatioEstimate(1.0, 1.0, 1.0)
@@ -25,8 +32,11 @@ def decide_scenario(
     rows: Sequence[ConfigurationRecord],
     contest: ScenarioContest,
     check: CheckRecord | None,
+    remedies: Sequence[str] = (),
 ) -> tuple[str, RatioEstimate]:
     """Return the verdict in a few sentences, and the gain over the control.
+
+    remedies: what is predicted to make the stated load fit, where it does not.
 
     The load multiple that is said to hold is the one that the check has confirmed, where there was one.
     """
@@ -36,6 +46,9 @@ def decide_scenario(
         default = next((r for r in rows if r.kind == "defaults" and r.value is not None and r is not answer), None)
         if default is not None and default.value is not None:
             parts[-1] = f"{parts[-1].removesuffix('.')}; plug-in defaults {default.value:.2g} times."
+        if remedies:
+            said = "; ".join(remedies)
+            parts.append(f"{said[0].upper()}{said[1:]}.")
     if answer.name not in contest.claimed:
         control = contest.control
         if answer.limit:
@@ -64,7 +77,10 @@ def decide_scenario(
 
 
 def scenario_notes(
-    objective: ScenarioObjective, rows: Sequence[ConfigurationRecord], check: CheckRecord | None
+    objective: ScenarioObjective,
+    rows: Sequence[ConfigurationRecord],
+    check: CheckRecord | None,
+    forecast: ScenarioForecast | None = None,
 ) -> list[str]:
     """Return what else there is to say: percentiles that cannot be told, deadlines missed, what failed."""
     notes: list[str] = []
@@ -80,6 +96,12 @@ def scenario_notes(
     untried = sum(r.value is None and r.failed is None for r in rows)
     if untried:
         notes.append(f"{untried} configurations were not tried within the budget.")
+    if forecast is not None and forecast.error is not None:
+        order = "" if forecast.rank_correlation is None else f", rank correlation {forecast.rank_correlation:.2f}"
+        notes.append(
+            f"Predicted latencies, by which configurations were ordered before measuring, were off by "
+            f"{100 * forecast.error:.0f} % (median of {forecast.compared} that were not fitted to{order})."
+        )
     failed = [r for r in rows if r.failed and (r.kind != "searched" or r.failed.kind != "refused")]
     notes += [
         f"{r.name}: {r.failed_model or 'the models together'} failed ({r.failed.message})." for r in failed if r.failed
@@ -103,6 +125,8 @@ def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> st
     if check is not None and check.holds is None:
         return "It cannot be told whether the deadlines hold: too few requests were seen for the percentile."
     if answer.value is not None and not answer.limit:
+        if answer.value < 1:
+            return f"The stated load does not fit: {answer.value:.2g} times of it seemed to, which no check confirmed."
         return f"The machine seemed to hold {answer.value:.2g} times the stated load, which the check did not confirm."
     return "The stated load does not fit, nor any share of it that was tried."
 

@@ -96,9 +96,11 @@ class Drive:
     ) -> None:
         """Draw all that is random.
 
-        servers: model -> what serves one request each. scenario: closed loops have a concurrency.
+        servers: model -> what serves one request each; those of models without a load stay idle. scenario: closed
+        loops have a concurrency.
         """
-        self.servers, self.times = servers, times
+        self.servers = {load.name: servers[load.name] for load in scenario.models}
+        self.times = times
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._stopped = False

@@ -67,6 +67,7 @@ class FakeBench:
     clock: Time = field(default_factory=Time)
     windows: list[tuple[str, LoadTimes]] = field(default_factory=list)
     seated: list[tuple[str, bool]] = field(default_factory=list)
+    seats: type[FakeSeats] = FakeSeats
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @contextlib.contextmanager
@@ -76,4 +77,4 @@ class FakeBench:
         if model := self.refused(configuration):
             raise LoadError(model, MeasurementFailed("refused", "no such layer"))
         told = {name: {"requests": 1, "precisions": {"CPU": "f32"}} for name, _ in configuration.models}
-        yield FakeSeats(self, configuration, told)
+        yield self.seats(self, configuration, told)

@@ -83,12 +83,12 @@ def test_a_closed_loop_keeps_a_device_busy() -> None:
 
 def test_models_that_no_memory_holds_are_refused() -> None:
     scenario, alone_s, size = drawn(6, 2, 0)
-    with pytest.raises(DeviceError):
+    with pytest.raises(DeviceError, match="6 models to npu0, npu1 was found that fits their memory"):
         assign_models(scenario, devices_of(2, max(size.values())), alone_s, memory_bytes=size, seconds=5.0)
 
 
 def test_a_model_that_may_run_nowhere_is_named() -> None:
     scenario, alone_s, _ = drawn(2, 2, 0)
     without = {pair: seconds for pair, seconds in alone_s.items() if pair[0] != "m1"}
-    with pytest.raises(DeviceError, match="m1"):
+    with pytest.raises(DeviceError, match="No device was found to run m1"):
         assign_models(scenario, devices_of(2), without, seconds=5.0)

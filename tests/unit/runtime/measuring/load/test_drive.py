@@ -52,6 +52,11 @@ def test_a_closed_loop_begins_a_request_when_the_one_before_has_ended() -> None:
     assert log.due_s[-1] < TIMES.due_s
 
 
+def test_a_model_that_is_loaded_and_has_no_load_stays_idle() -> None:
+    logs = run({"a": [lambda: None], "idle": [lambda: 1 / 0]}, ModelLoad("a", concurrency=1))
+    assert set(logs) == {"a"}
+
+
 def test_results_cause_requests_of_the_next_model_that_count_from_the_first() -> None:
     loads = ModelLoad("a", rate=100), ModelLoad("b", after="a", calls=2.5)
     logs = run({"a": [lambda: None], "b": [lambda: None]}, *loads)
