@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
-from pipeline.placing.worth import LEAST, WORTH_S, WorthRecord
+from pipeline.core.settings import WORTH_LEAST, WORTH_S
 from pipeline.progress.watchers import replay_searches, with_event_files
 from pipeline.report.run_page import write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
@@ -26,6 +26,9 @@ from pipeline.stages.plan import plan_tasks
 from pipeline.stages.without_measured import forget_measured, without_measured
 from pipeline.store.store import Store, default_store, leaving_nothing
 from pipeline.store.task import Outcome, Progress
+
+if TYPE_CHECKING:
+    from pipeline.placing.worth import WorthRecord
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +221,7 @@ def worth(
     settings: Settings,
     store: Store,
     *,
-    least: float = LEAST,
+    least: float = WORTH_LEAST,
     seconds: float = WORTH_S,
     progress: Progress = log.info,
 ) -> WorthRecord:

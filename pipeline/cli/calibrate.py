@@ -107,7 +107,9 @@ def _format_percent(share: float | None) -> str:
 def predict(
     model: Path, machine: Path | None, machines: Path | None, shapes: tuple[str, ...], as_json: bool, debug: bool
 ) -> None:
-    """Predict the latency of MODEL on machines that were calibrated with other models.
+    """Predict the latency of MODEL on calibrated machines.
+
+    They were calibrated with other models.
 
     \b
     placewright calibrate a.onnx --devices CPU --out a/ --machines machines/   on each machine, for several models

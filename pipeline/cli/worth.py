@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.store.task import Progress
 
 NOT_WORTH = 8  # exit code: no placement can pay
-WORTH_S, PROFILE_S = 1.0, 5.0  # seconds for proving, from a cost model and from a profile
+PROFILE_S = 5.0  # seconds for proving from a profile
 # Options, with their defaults, of graphs on machines that are not at hand, and of this machine's devices.
 OF_GRAPHS = {
     **{"topology": "", "costs": None, "evaluator": "listsched", "level": "", "pins": None, "contiguous": False},
@@ -35,7 +35,7 @@ OF_DEVICES = {"devices": None, "runtime": None, "budget": None, "store": None}
 @click.option("--seconds", type=POSITIVE, help="Time for proving; default 1, with --devices 5.")
 @store_option
 def worth(**options: Any) -> None:
-    """Prove how far any placement of GRAPH can beat the best device alone.
+    """Prove how far a placement can beat the best device alone.
 
     Nothing is searched: lower bounds tell what a split can gain at most, what that rests on, and what it would be on
     a machine with faster links, one device more, or less memory. GRAPH is a JSON file, a model, or zoo:NAME. With
@@ -69,6 +69,7 @@ def _judge(options: Mapping[str, Any], progress: Progress) -> WorthRecord:
     """
     from pipeline import api
     from pipeline.core.errors import UsageError
+    from pipeline.core.settings import WORTH_S
     from pipeline.offline import search as offline
     from pipeline.settings.config import Settings, parse_assignment, parse_share
 

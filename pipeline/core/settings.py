@@ -10,6 +10,9 @@ from pipeline.core.params import param
 RUNTIMES = ("openvino", "onnxruntime")
 MOST_SEED = 2**32 - 1  # the greatest that every generator of random numbers takes
 
+WORTH_LEAST = 0.05  # share by which a split must be able to beat the best single device, to be worth a search
+WORTH_S = 1.0  # seconds for proving that it can not
+
 
 @dataclass(frozen=True, slots=True)
 class CoarsenSettings:

@@ -18,6 +18,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.params import canonical
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
+from pipeline.core.settings import WORTH_LEAST, WORTH_S
 from pipeline.core.simulation import LEVELS
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
 from pipeline.offline.calls import call_records
@@ -34,7 +35,7 @@ from pipeline.offline.scenario import LoadedScenario, Scenario, load, placement_
 from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.compile_kernels import compile_kernels, telling_of_compiling
 from pipeline.placing.recipes import for_placer, lift_answer
-from pipeline.placing.worth import LEAST, WORTH_S, WorthFigures, WorthRecord, judge_worth
+from pipeline.placing.worth import WorthFigures, WorthRecord, judge_worth
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.perfetto import check_writable, write_trace
 from pipeline.progress.watchers import Watcher, ignore_progress, with_progress_line
@@ -272,7 +273,7 @@ def bound(
 def worth(
     scenario: Scenario,
     *,
-    least: float = LEAST,
+    least: float = WORTH_LEAST,
     seconds: float = WORTH_S,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WorthRecord:

@@ -15,12 +15,11 @@ from pipeline.core.arrays import Bool, Float64
 from pipeline.core.devices import Topology
 from pipeline.core.figures import bound_text, finite_or_none, times_as_fast
 from pipeline.core.problem import Problem
+from pipeline.core.settings import WORTH_LEAST, WORTH_S
 from pipeline.core.simulation import ExecutionModel
 from pipeline.core.stages import Simulator
 from pipeline.shared.graphs import edge_depths
 
-WORTH_S = 1.0  # seconds for all questions
-LEAST = 0.05  # share by which a placement must be able to beat the best single device
 PARTS = 8  # of about equal work, in topological order, one of which is what a bound rests on most
 BASE = 0.4  # of the seconds, for the machine as it is
 QUESTIONS = 30  # among which the rest of the seconds is shared
@@ -115,7 +114,7 @@ class MachineChange(NamedTuple):
 
 
 def judge_worth(
-    problem: Problem, simulator: Simulator, *, least: float = LEAST, seconds: float = WORTH_S
+    problem: Problem, simulator: Simulator, *, least: float = WORTH_LEAST, seconds: float = WORTH_S
 ) -> WorthFigures:
     """Return by how much a placement can beat the best single device at most, what that rests on, and what-if prices.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.core.deadline import NEVER, Deadline
-from pipeline.core.figures import finite_or_none
+from pipeline.core.figures import bytes_text, finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.records import ServedFigures
@@ -218,7 +218,7 @@ class Yardstick:
         precisions = {name: "+".join(sorted(set(told["precisions"].values()))) for name, told in seats.loaded.items()}
         limits, broken = self.scenario, ""
         if limits.memory_bytes and window.peak_bytes > limits.memory_bytes:
-            broken = f"{window.peak_bytes / 1e6:.0f} MB of memory, {limits.memory_bytes / 1e6:.0f} MB allowed"
+            broken = f"{bytes_text(window.peak_bytes, 3)} of memory, {bytes_text(limits.memory_bytes, 3)} allowed"
         elif limits.load_s and seats.load_s > limits.load_s:
             broken = f"loads in {seats.load_s:.2f} s, {limits.load_s:g} s allowed"
         elif limits.processor_s and window.processor_s > limits.processor_s:

@@ -11,12 +11,16 @@ from typing import Any
 
 import click
 import numpy as np
+import openvino as ov
 import pytest
 
 from pipeline.cli.main import COMMANDS, LazyGroup, run_command_line
 from tests.deployments import measured
 from tests.e2e.conftest import DEVICES, Warm, options
+from tests.gates import make_environment, make_model, short_starts
+from tests.models import two_towers
 from tests.unit.benchmarks.test_bench_exact import graphs
+from tests.unit.pipeline.deploy.test_predict import machines
 
 STEADY = np.linspace(0.99e-3, 1.01e-3, 12).tolist()  # seconds
 RULES = ["--topology", "equal:2"]
@@ -49,6 +53,18 @@ def at(warm: Warm) -> list[Any]:
     return ["--run", warm.run, "--store", warm.store]
 
 
+def calibrated(tmp: Path) -> list[Any]:
+    ov.save_model(two_towers(), tmp / "model.xml", compress_to_fp16=False)
+    return [tmp / "model.xml", "--machines", machines(tmp)]
+
+
+def two_environments(tmp: Path) -> list[Any]:
+    for side in ("old", "new"):
+        make_environment(tmp / side)
+    arrays = ["--input", tmp / "model.npz", "--out", tmp / "gate", "--budget", "30s"]
+    return [make_model(tmp), "--before", tmp / "old", "--after", tmp / "new", *arrays]
+
+
 CASES = {
     "tune": Case(lambda warm, _: tuned(warm), "Written to"),
     "tune --dry-run": Case(lambda warm, _: [*tuned(warm), "--dry-run"], "not needed"),
@@ -77,6 +93,9 @@ CASES = {
     ),
     "emit": Case(lambda warm, tmp: [warm.run, "--to", "python", "--out", tmp / "out"], "run.py"),
     "where": Case(lambda warm, tmp: [warm.model, "--store", tmp / "store"], "per inference"),
+    "worth": Case(lambda *_: ["zoo:layered?n=50", "--topology", "equal:4"], "It rests most on"),
+    "predict": Case(lambda _, tmp: calibrated(tmp), "machine b"),
+    "gate": Case(lambda _, tmp: two_environments(tmp), "no difference beyond 2 %"),
     "compare": Case(lambda _, tmp: [measured(tmp / "a", STEADY), measured(tmp / "b", STEADY)], "starts"),
     "report": Case(lambda warm, tmp: [warm.run, "--out", tmp / "page.html"], "page.html"),
     "train": Case(lambda _, tmp: ["--out", tmp / "out"], "neural_list.safetensors"),
@@ -103,6 +122,7 @@ def short(monkeypatch: pytest.MonkeyPatch, made_up_profile: None) -> None:
     monkeypatch.setattr("pipeline.offline.train.train", lambda *_, **__: None)
     monkeypatch.setattr("pipeline.placing.prepare.prepare", lambda **_: 0.0)
     monkeypatch.setattr("pipeline.deploy.where.SECONDS", 0.05)
+    short_starts(monkeypatch)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 

@@ -94,7 +94,7 @@ def test_bytes_are_told_in_one_unit_on_the_terminal_and_on_the_page(
     terminal, page, document = answered
     assert document["cut_bytes"] > 0
     assert f"{bytes_text(document['cut_bytes'])} sent between devices" in terminal
-    assert f"Sent between devices {bytes_text(document['cut_bytes'])}" in page
+    assert f"{bytes_text(document['cut_bytes'])} sent between devices" in page
     for peak in document["peak_bytes"].values():
         assert bytes_text(peak) in terminal
         assert bytes_text(peak) in page
