@@ -130,13 +130,14 @@ class ConfigurationPredictor:
         error, correlation = finite_or_none(accuracy.median), finite_or_none(accuracy.rank_correlation)
         return ScenarioForecast(list(self.pairs), rows, error, correlation, accuracy.count)
 
-    def remedies(self, configurations: Sequence[LoadConfiguration], multiple: float) -> list[str]:
-        """Return what is predicted to make the stated load fit, where only a multiple below 1 of it was seen to hold.
+    def remedies(self, held: Sequence[tuple[LoadConfiguration, float]]) -> list[str]:
+        """Return what is predicted to make the stated load fit, where only multiples below 1 of it were seen to hold.
 
-        configurations: the best first; what is said is of the first of which it can be told. The rates that are
-        simulated are those at which the simulator holds as much as was measured.
+        held: configurations, the best first, and the multiple that each was seen to hold, 0 where it was not tried.
+        What is said is of the first of which it can be told, at rates at which the simulator holds as much as was seen.
         """
-        service = next((known for c in configurations if (known := self.service(c)) is not None), None)
+        known = ((service, multiple) for c, multiple in held if (service := self.service(c)) is not None)
+        service, multiple = next(known, (None, 0.0))
         if service is None:
             return []
         predicted = predict_multiple(self.scenario, service, rarest=RAREST)

@@ -170,11 +170,11 @@ class ScenarioSearch:
         control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
         checked = self._check(best)
-        ranked = sorted(ran, key=lambda e: -e.standing)
+        ranked = sorted((e for e in self.entrants.values() if e.failed is None), key=lambda e: -e.standing)
         fits = ranked[0].standing >= 0 or (checked is not None and checked.holds and checked.multiple >= 1)
         if self.scenario.objective == "load" and not fits:
-            configurations = [e.candidate.configuration for e in ranked]
-            forecast = replace(forecast, remedies=predictor.remedies(configurations, math.exp(ranked[0].standing)))
+            held = [(e.candidate.configuration, math.exp(e.standing)) for e in ranked]
+            forecast = replace(forecast, remedies=predictor.remedies(held))
         return ScenarioOutcome(
             self.entrants,
             control.candidate.name,

@@ -147,6 +147,13 @@ def test_what_would_make_the_stated_load_fit_is_predicted(tmp_path: Path) -> Non
     assert "does not fit" in verdict
 
 
+def test_what_would_fit_is_predicted_where_only_baselines_were_tried(tmp_path: Path) -> None:
+    loads = (ModelLoad("a", rate=1200, deadline_s=0.1), ModelLoad("b", rate=60, deadline_s=0.04))
+    found = tuned(tmp_path, loads, budget_s=25.0)
+    assert not any(e.sight for e in found.entrants.values() if e.candidate.kind == "searched")
+    assert found.forecast.remedies[0].startswith("predicted to fit if a had ")
+
+
 def test_the_notes_say_how_far_predictions_are_off() -> None:
     forecast = ScenarioForecast([], [], 0.123, 0.9, 14)
     (note,) = scenario_notes("load", [], None, forecast)
