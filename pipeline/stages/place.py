@@ -26,7 +26,6 @@ from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
 from pipeline.placing.segment_variants import fewer_segments
 from pipeline.placing.setup import coarse_problem, problem_of
 from pipeline.placing.shortlist import FinalistRow, shortlist_candidates
-from pipeline.placing.worth import WorthRecord, judge_worth
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.watchers import CURVE, TENSORBOARD, Watcher, open_watcher
 from pipeline.settings import registry
@@ -52,6 +51,7 @@ from pipeline.store.task import Outcome, StepContext
 
 if TYPE_CHECKING:
     from pipeline.placing.calibrated_rounds import Proposal, Round, Rounds
+    from pipeline.placing.worth import WorthRecord
 
 OF_LEFT = OF_WHOLE = 0.35  # of the budget that is left; of all of it where the stage runs apart from a deadline
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
@@ -127,6 +127,8 @@ def judge_profile(
 
     outcomes: of the stages read and profile.
     """
+    from pipeline.placing.worth import judge_worth
+
     chosen = search_settings(settings)
     asked = next((name for name in evaluators_of(chosen) if not read_declaration("measure", name).real), "sequential")
     segments = settings.measure.runtime != "hetero"
