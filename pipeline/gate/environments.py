@@ -41,7 +41,7 @@ def start_child(python: str) -> Child:
     return child
 
 
-def begun_child(environment: Environment) -> Child:
+def start_known_child(environment: Environment) -> Child:
     """Return the measuring child of an environment that is known, its runtime imported.
 
     Raises:

@@ -13,7 +13,7 @@ from pipeline.core.accuracy import AccuracyLevel
 from pipeline.core.deadline import Deadline
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.gate.environments import begun_child
+from pipeline.gate.environments import start_known_child
 from pipeline.gate.starts import AFTER, BEFORE, GateSide, Which
 from pipeline.shared.checks import load_by_kind
 from pipeline.shared.first_departure import first_departure_before
@@ -83,13 +83,16 @@ def look_at_sides(
         children: dict[Which, Child] = {}
         for side, what in sides.items():
             try:
-                child = children[side] = stack.enter_context(begun_child(what.environment))
+                child = children[side] = stack.enter_context(start_known_child(what.environment))
                 told[side] = _look_at_one(child, what, inputs, folder / f"{side}.npz")
             except ChildError as error:
                 failed[side] = (error.failed.kind, refusal_in_words(error.failed.message))
         if failed:
             return FirstLook(failed)
-        with contextlib.suppress(ChildError), begun_child(sides[BEFORE].environment) as other:  # it tells what wavers
+        with (
+            contextlib.suppress(ChildError),
+            start_known_child(sides[BEFORE].environment) as other,
+        ):  # it tells what wavers
             sides[BEFORE].load(other, inputs, "latency")
             other.ask("outputs", path=str(folder / f"{TWIN}.npz"))
         before, after = told[BEFORE], told[AFTER]

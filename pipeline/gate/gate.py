@@ -31,7 +31,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate.environments import Environment, look_at_environment
 from pipeline.gate.first_look import FirstLook, look_at_sides
 from pipeline.gate.gate_file import FIGURES, LEAST, OUTPUTS, RUNS, Figure, Gate, GatedModel, Side
-from pipeline.gate.judge import LEVEL, FigureRecord, judge_figure, judge_together
+from pipeline.gate.judge import LEVEL, FigureRecord, judge_all_figures, judge_figure
 from pipeline.gate.starts import AFTER, BEFORE, GateSide, GateStart, MeasuredStarts, Mode, SideFailed, Starts, Which
 from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind, save_by_kind
 from pipeline.shared.model_inputs import GIVEN_KIND
@@ -246,7 +246,7 @@ def measure_starts(
     while len(journal.starts) < MOST_STARTS and journal.seconds + longest_s <= share_s:
         if (
             len(journal.starts) == LOOK
-            and judge_together(judge_figures(model, journal.starts, claims, 2)) != "undecided"
+            and judge_all_figures(judge_figures(model, journal.starts, claims, 2)) != "undecided"
         ):
             return
         number = len(journal.starts) + 1
@@ -349,7 +349,7 @@ def _judge(
         else:
             judged.append(replace(check, accepted=f"accepted until {known.until}: {known.reason}"))
     worst = next((v for v in ERRORS if any(c.fails == v for c in judged)), None)
-    verdict: Verdict = worst or ("repaired" if look.failed else judge_together(figures))
+    verdict: Verdict = worst or ("repaired" if look.failed else judge_all_figures(figures))
     if any(f.disturbed for f in figures.values() if f.limit is not None):
         notes.append("Two processes of the side before differ: other processes disturb this machine.")
     telling = [c for c in judged if c.fails] or [c for c in judged if c.what in figures or look.failed] or judged

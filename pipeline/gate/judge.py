@@ -78,7 +78,7 @@ def judge_figure(
     )
 
 
-def judge_together(figures: Mapping[Figure, FigureRecord]) -> Found:
+def judge_all_figures(figures: Mapping[Figure, FigureRecord]) -> Found:
     """Return what the figures that have limits say together: the worst of them, and nothing before all are decided."""
     found = {f.found for f in figures.values() if f.limit is not None}
     order: tuple[Found, ...] = ("slower", "undecided", "faster", "same")

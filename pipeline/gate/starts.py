@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.gate.environments import Environment, begun_child
+from pipeline.gate.environments import Environment, start_known_child
 from pipeline.gate.gate_file import Figure
 from runtime.measuring.contest.contenders import LEAST_PAIRS
 from runtime.measuring.contest.pair_bench import order_of_turns
@@ -133,7 +133,7 @@ class MeasuredStarts:
             try:
                 for name in order:
                     with blamed(name):
-                        children[name] = stack.enter_context(begun_child(sides[name].environment))
+                        children[name] = stack.enter_context(start_known_child(sides[name].environment))
                 for mode in self.modes:
                     for name in order:
                         with blamed(name):

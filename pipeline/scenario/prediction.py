@@ -33,7 +33,7 @@ STEP = 1.01  # ratio of two load multiples that are not told apart
 LARGEST = 2.0**20  # load multiple that is as good as no limit
 
 
-class TogetherProbe(NamedTuple):
+class PairProbe(NamedTuple):
     """Seconds of requests of one model, one after another, while `others` of the second are always in flight."""
 
     seconds: Float64
@@ -50,7 +50,7 @@ class Probes:
     """
 
     alone_s: Mapping[Setting, Float64]
-    together: Mapping[tuple[Setting, Setting], TogetherProbe]
+    together: Mapping[tuple[Setting, Setting], PairProbe]
     servers: Mapping[Setting, int]
 
     def slowdown(self, first: Setting, second: Setting) -> float:

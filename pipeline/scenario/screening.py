@@ -23,9 +23,9 @@ from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.scenario.configurations import MODE_KEYS, CandidateConfiguration
 from pipeline.scenario.figures import Measured, Yardstick
 from pipeline.scenario.prediction import (
+    PairProbe,
     Probes,
     Setting,
-    TogetherProbe,
     compare_latencies,
     find_remedies,
     fit_service,
@@ -62,7 +62,7 @@ class ConfigurationPredictor:
     allowed_s: float = 0.0
     spent_s: float = 0.0
     alone_s: dict[Setting, list[float]] = field(default_factory=dict)
-    together: dict[tuple[Setting, Setting], TogetherProbe] = field(default_factory=dict)
+    together: dict[tuple[Setting, Setting], PairProbe] = field(default_factory=dict)
     servers: dict[Setting, int] = field(default_factory=dict)
     alike: dict[tuple[str, str], Setting] = field(default_factory=dict)
     pairs: list[PairRecord] = field(default_factory=list)
@@ -192,7 +192,7 @@ class ConfigurationPredictor:
             self._know_alone(model, variants[model], seconds, told["servers"][model])
         for first, second, others, seconds in told["together"]:
             pair = (first, variants[first].identity), (second, variants[second].identity)
-            self.together[pair] = TogetherProbe(np.array(seconds), others)
+            self.together[pair] = PairProbe(np.array(seconds), others)
         for first, second in combinations(variants, 2):
             a, b = ((model, variants[model].identity) for model in (first, second))
             if (a, b) in self.together and (first, second) in {(x, y) for x, y, _, _ in told["together"]}:

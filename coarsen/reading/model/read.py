@@ -43,10 +43,9 @@ from pipeline.core.arrays import Int64
 from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.core.graph import Graph, weight_side
 from pipeline.core.tensors import edges_of
-from pipeline.shared.model_inputs import Inputs, input_name
+from pipeline.shared.model_inputs import Inputs, concrete_shape, input_name
 from pipeline.shared.payload import whole_ir
 from pipeline.shared.runtime_words import refusal_in_words
-from pipeline.shared.sizes import concrete_shape
 
 logger = logging.getLogger(__name__)
 

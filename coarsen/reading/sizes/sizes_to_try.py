@@ -33,8 +33,7 @@ from coarsen.reading.sizes.stated_sizes import (
     stated_sides,
     table_rows,
 )
-from pipeline.shared.model_inputs import CHANNELS, image_axes, input_name, is_image
-from pipeline.shared.sizes import bounded_size, concrete_shape
+from pipeline.shared.model_inputs import CHANNELS, bounded_size, concrete_shape, image_axes, input_name, is_image
 
 SIDEWAYS = 2  # times more than the width that the height is reduced
 

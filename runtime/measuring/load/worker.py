@@ -60,7 +60,7 @@ class SeveralModels:
         logs, errors = drive.run(command["begin_s"])
         processor_s = (time.process_time() - cpu_s) / (time.perf_counter() - begun_s)
         save_logs(Path(command["path"]), logs)
-        failed = {name: told_of(error) for name, error in errors.items()}
+        failed = {name: fault_of_model(error) for name, error in errors.items()}
         return {"processor_s": processor_s, "failed": failed}
 
     def memory(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class SeveralModels:
         return Session().memory(command)
 
 
-def told_of(error: Exception) -> dict[str, str]:
+def fault_of_model(error: Exception) -> dict[str, str]:
     """Return the kind and the words of what went wrong in a model under load."""
     if isinstance(error, TimeoutError):
         return {"kind": "timeout", "message": str(error)}

@@ -142,7 +142,9 @@ def _foresee(state: QueueState, table: RequestTable, i: int) -> None:
 
 
 @inlined
-def _crowd(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, more: int, now_s: float) -> None:
+def _count_in_flight(
+    net: QueueNetwork, state: QueueState, table: RequestTable, i: int, more: int, now_s: float
+) -> None:
     """Count one request of model i in flight more or less, and slow all others accordingly."""
     for j in range(state.busy.size):
         if j != i and net.effect[i, j] != 0.0:
@@ -177,7 +179,7 @@ def _begin(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, fi
     table.unended[first] += 1
     if state.busy[i] < net.servers[i]:
         _tick(state, i, now_s)
-        _crowd(net, state, table, i, 1, now_s)
+        _count_in_flight(net, state, table, i, 1, now_s)
         _enter(net, state, table, i, r)
         _foresee(state, table, i)
     elif state.head[i] < 0:
@@ -214,7 +216,7 @@ def _end(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, now_
     if taken >= 0:
         _enter(net, state, table, i, taken)
     else:
-        _crowd(net, state, table, i, -1, now_s)
+        _count_in_flight(net, state, table, i, -1, now_s)
     _foresee(state, table, i)
     for c in range(net.next_ptr[i], net.next_ptr[i + 1]):
         count = int(net.calls[c])

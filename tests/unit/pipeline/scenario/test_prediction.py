@@ -12,9 +12,9 @@ import pytest
 from pipeline.core.arrays import Float64
 from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.scenario.prediction import (
+    PairProbe,
     Probes,
     Setting,
-    TogetherProbe,
     deadlines_hold,
     find_remedies,
     fit_service,
@@ -70,12 +70,12 @@ class Machine:
         whole = self.rng.lognormal(0.0, NOISE)
         return seconds * whole * self.rng.lognormal(0.0, NOISE, seconds.shape)
 
-    def together(self, first: Setting, second: Setting) -> TogetherProbe:
+    def together(self, first: Setting, second: Setting) -> PairProbe:
         """Run the first beside one request of the second; both one after another, in closed loops."""
         service = replace(self.service([first, second]), servers=np.ones(2, np.int64))
         loads = tuple(ModelLoad(name, concurrency=1) for name in service.names)
         log = simulate_requests(LoadScenario(loads), service, seconds=5.0, seed=1, warm_up_s=0.1)[service.names[0]]
-        return TogetherProbe(self.noisy(log.latencies_s()), 1)
+        return PairProbe(self.noisy(log.latencies_s()), 1)
 
     def probes(self) -> Probes:
         """Probe every setting alone, and every two."""
@@ -114,9 +114,9 @@ def test_latencies_of_configurations_that_were_never_measured_are_predicted() ->
     assert held_out_error(SCENARIO, deaf, measured).median > 2 * found.median
 
 
-def replace_seconds(probes: Probes, pair: tuple[Setting, Setting]) -> TogetherProbe:
+def replace_seconds(probes: Probes, pair: tuple[Setting, Setting]) -> PairProbe:
     """Return a probe in which nothing slowed anything."""
-    return TogetherProbe(probes.alone_s[pair[0]], 1)
+    return PairProbe(probes.alone_s[pair[0]], 1)
 
 
 def two(slow: float, *, rate: float = 5.0, deadline_s: float = 1.0) -> tuple[LoadScenario, ServiceModel]:
@@ -186,9 +186,7 @@ def test_one_model_with_one_request_needs_no_pair_and_two_do() -> None:
 def test_a_pair_that_was_not_probed_slows_by_sensitivity_and_pressure() -> None:
     keys = [(name, "s") for name in "abc"]
     suffer, press = dict(zip(keys, (0.2, 0.4, 0.8), strict=True)), dict(zip(keys, (1.0, 0.5, 0.25), strict=True))
-    together = {
-        (x, y): TogetherProbe(np.array([1.0 + 2 * suffer[x] * press[y]]), 2) for x in keys for y in keys if x != y
-    }
+    together = {(x, y): PairProbe(np.array([1.0 + 2 * suffer[x] * press[y]]), 2) for x in keys for y in keys if x != y}
     kept = {pair: probe for pair, probe in together.items() if pair != (keys[0], keys[2])}
     probes = Probes({key: np.ones(1) for key in keys}, kept, dict.fromkeys(keys, 1))
     slowdown = fit_service(probes, dict.fromkeys("abc", "s")).slowdown
