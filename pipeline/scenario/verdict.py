@@ -115,6 +115,8 @@ def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> st
         multiple = check.multiple
         said = f"The machine holds {multiple:.2g} times the stated load within all deadlines"
         between = f" ({answer.between[0]:.2g} to {answer.between[1]:.2g} over starts)" if answer.between else ""
+        if answer.between and multiple < answer.between[0]:
+            between = f"{between.removesuffix(')')}, of which the check in fresh processes confirmed this much)"
         if multiple < 1:
             worst = [f.name for f in check.stated if f.holds is False]
             late = f"; {', '.join(worst)} {'misses its' if len(worst) == 1 else 'miss their'} deadline at it" * bool(

@@ -27,6 +27,14 @@ def test_the_multiple_that_the_check_confirmed_is_said_with_its_range_and_that_o
     assert gain.ratio == 1.58
 
 
+def test_a_check_that_confirms_less_than_the_starts_says_so() -> None:
+    text, _ = decide_scenario("load", BEST, [BEST], CONTEST, replace(CHECK, multiple=1.6))
+    assert text.startswith(
+        "The machine holds 1.6 times the stated load within all deadlines (1.7 to 2.1 over starts, of which the check in "
+        "fresh processes confirmed this much)."
+    )
+
+
 def test_without_a_claim_the_control_is_used() -> None:
     text, gain = decide_scenario("throughput", DEFAULT, [DEFAULT, BEST], replace(CONTEST, claimed=[]), None)
     assert text == "No significant gain of 2 % or more over plug-in defaults. Use it."
