@@ -30,8 +30,8 @@ def test_the_multiple_that_the_check_confirmed_is_said_with_its_range_and_that_o
 def test_a_check_that_confirms_less_than_the_starts_says_so() -> None:
     text, _ = decide_scenario("load", BEST, [BEST], CONTEST, replace(CHECK, multiple=1.6))
     assert text.startswith(
-        "The machine holds 1.6 times the stated load within all deadlines (1.7 to 2.1 over starts, of which the check in "
-        "fresh processes confirmed this much)."
+        "The machine holds 1.6 times the stated load within all deadlines (1.7 to 2.1 over starts, of which the check "
+        "in fresh processes confirmed this much)."
     )
 
 
