@@ -64,9 +64,7 @@ def tune(
     if str(model).endswith(".toml"):
         raise UsageError(f"{model} is a scenario, not a model.", "Call pipeline.tune_scenario with it.")
     given = {"devices": devices or None, "budget": budget_s, "seed": seed}
-    chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
-    chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune")
-    place = Store(Path(store) if store is not None else default_store())
+    chosen, place = _settings_and_store("tune", given, settings, store)
     path = model_path(str(model), place)
     folder = Path(out) if out is not None else default_run_directory(str(model))
     result = advance_run(path, chosen, folder, place, upto="measure", progress=log.info).result
@@ -91,11 +89,18 @@ def tune_scenario(
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
     given = {"devices": devices or None, "budget": budget_s, "seed": seed}
-    chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
-    chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, "the arguments of tune_scenario")
-    place = Store(Path(store) if store is not None else default_store())
+    chosen, place = _settings_and_store("tune_scenario", given, settings, store)
     folder = Path(out) if out is not None else default_run_directory(str(file))
     return advance_scenario(read_scenario(Path(file)), chosen, folder, place, progress=log.info)
+
+
+def _settings_and_store(
+    function: str, given: Mapping[str, Any], settings: Mapping[str, Any] | None, store: str | Path | None
+) -> tuple[Settings, Store]:
+    """Return what a function for users works with: the environment's, then `settings`, then its own arguments count."""
+    chosen = Settings().updated(from_environment(os.environ), "the environment").updated(settings or {}, "the settings")
+    chosen = chosen.updated({k: v for k, v in given.items() if v is not None}, f"the arguments of {function}")
+    return chosen, Store(Path(store) if store is not None else default_store())
 
 
 def advance_scenario(

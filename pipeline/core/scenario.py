@@ -85,11 +85,6 @@ class LoadScenario:
         """Return the scenario with all rates multiplied; closed loops stay."""
         return replace(self, models=tuple(replace(m, rate=m.rate * multiple) for m in self.models))
 
-    def root(self, name: str) -> str:
-        """Return the model whose arrivals cause those of a model: the begin of its chain."""
-        load = self.model(name)
-        return self.root(load.after) if load.after else name
-
     def rates(self) -> dict[str, float]:
         """Return requests per second of every model with arrivals, those of chains from what causes them."""
 

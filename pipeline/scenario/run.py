@@ -18,7 +18,7 @@ from pipeline.core.estimates import RatioEstimate
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario
 from pipeline.core.settings import MeasureSettings
-from pipeline.result.directory import MANIFEST
+from pipeline.result.directory import MANIFEST, RESULT
 from pipeline.result.records import DeviceRecord, FailureRecord, RegisteredRecord, StageRecord
 from pipeline.result.result import read_versions, write_checks, write_placed
 from pipeline.scenario.configurations import BASELINES, ConfigurationSpace
@@ -60,7 +60,6 @@ from runtime.measuring.profile.precisions import without_untolerated
 VERSION = 2  # of what is measured; raised when it changes for an equal scenario
 STAGE = "scenario"
 SEARCH = "search.json"  # what a scenario's task leaves in the store
-RESULT = "result.json"
 
 
 @dataclass(frozen=True, slots=True)
