@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import slowed_child
 from benchmarks.common import ROOT, Figure, figure, say, silent
 from pipeline.gate.gate import GateRecord, run_gate
 from pipeline.gate.gate_file import GateOptions, read_gate
@@ -64,7 +63,7 @@ def slowed(percent: float, gates: int, seconds: float, models: Sequence[str]) ->
     with tempfile.TemporaryDirectory() as folder:
         python = Path(folder) / "bin" / "python"
         python.parent.mkdir()
-        words = shlex.join([sys.executable, str(Path(slowed_child.__file__)), f"{percent:g}"])
+        words = shlex.join([sys.executable, str(Path(__file__).with_name("slowed_child.py")), f"{percent:g}"])
         python.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {words}\n", encoding="utf-8")
         python.chmod(0o755)
         said = list(each_gate("", folder, gates, seconds, models))

@@ -14,7 +14,7 @@ from runtime.measuring import gate_child
 class SlowedModel(gate_child.OpenVinoModel):
     """A model that keeps its caller waiting after every inference."""
 
-    share = float(sys.argv[1]) / 100 if len(sys.argv) > 1 else 0.0
+    share = 0.0  # of what an inference takes
 
     def begin(self, i: int) -> None:
         """Begin an inference."""
@@ -30,5 +30,6 @@ class SlowedModel(gate_child.OpenVinoModel):
 
 
 if __name__ == "__main__":
+    SlowedModel.share = float(sys.argv[1]) / 100
     gate_child.OpenVinoModel = SlowedModel  # type: ignore[misc]
     gate_child.main()
