@@ -25,7 +25,9 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | | other floating point | few waves along the last two dimensions, of deviation 1 |
 | edges | images | rectangles of one colour each, with a grain, within [-2, 2], or [0, 255] as noise |
 | text | ids | frequent and rare ones, a phrase that repeats, a run of one id |
-| second | what is drawn | the same, drawn anew |
+| second | images | grey waves of deviation 1, as normalised images have it, or within [0, 255] as noise |
+| | audio | drawn anew as noise |
+| | other floating point, ids | drawn anew |
 | zeros | what is drawn | zeros |
 
 Nothing here imports OpenVINO: models and ports are given.
@@ -219,10 +221,13 @@ def _structured_input(
         case "edges", "image":
             boxes = signals.draw_rectangles(shape, rng, channels=CHANNELS)
             return boxes * role.most if role.most else 4 * boxes - 2
-        case "smooth", "numbers":
+        case "second", "image":
+            return signals.draw_grey_waves(shape, rng, channels=CHANNELS, most=role.most)
+        case ("smooth" | "second"), "numbers":
             longest = max(shape, default=1)
-            audio = longest >= LONG and np.prod(shape) <= 2 * longest
-            return signals.draw_chord(shape, rng) if audio else signals.draw_waves(shape, rng)
+            if longest < LONG or np.prod(shape) > 2 * longest:
+                return signals.draw_waves(shape, rng)
+            return signals.draw_chord(shape, rng) if kind == SMOOTH else None
     return None
 
 

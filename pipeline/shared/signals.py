@@ -63,6 +63,15 @@ def draw_gradients(shape: Sequence[int], rng: np.random.Generator, *, channels: 
     return _draw_images(shape, rng, channels, _draw_gradient)
 
 
+def draw_grey_waves(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int], most: int) -> Float64:
+    """Return float64 [shape], images of few waves, equal in all channels; see `draw_gradients`.
+
+    most: of mean 0 and deviation 1 where it is 0, or else within [0, most].
+    """
+    waves = _draw_images(shape, rng, channels, _draw_grey_waves)
+    return np.clip(0.5 + waves / (2 * WAVES), 0.0, 1.0) * most if most else waves
+
+
 def draw_rectangles(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
     """Return float64 [shape], images within [0, 1]: rectangles of a colour each, with a grain; see `draw_gradients`."""
     return _draw_images(shape, rng, channels, _draw_rectangles)
@@ -85,6 +94,10 @@ def _draw_gradient(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
         image = image + rng.uniform(-1, 1, (c, 1, 1)) * np.exp(-((y - cy) ** 2 + (x - cx) ** 2) / (2 * size**2))
     low, high = float(image.min(initial=0.0)), float(image.max(initial=0.0))
     return (image - low) / (high - low or 1.0)
+
+
+def _draw_grey_waves(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
+    return np.broadcast_to(draw_waves((h, w), rng), (c, h, w))
 
 
 def _draw_rectangles(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:

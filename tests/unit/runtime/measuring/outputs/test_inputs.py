@@ -251,6 +251,20 @@ def test_images_are_within_the_range_that_the_model_wants(tmp_path: Path) -> Non
     steps = np.abs(np.diff(edges.astype(np.float64), axis=-2))
     assert np.mean(steps < 8) > 0.8  # a grain within few rectangles
     assert steps.max() > 30
+    (grey,) = make_inputs(read, seed=0, dynamic_size=32, kind="second").values()
+    channels = int(np.argmin(grey.shape[1:])) + 1
+    assert (np.ptp(grey.astype(int), axis=channels) == 0).all()
+    assert grey.max() > grey.min() + 100
+
+
+def test_normalised_images_are_grey_waves_about_zero() -> None:
+    x = op.parameter([2, 3, 24, 40], np.float32, name="x")
+    grey = make_inputs(ov.Model([op.result(x)], [x]), seed=0, dynamic_size=8, kind="second")["x"].astype(np.float64)
+    assert np.sqrt(np.mean(grey**2)) == pytest.approx(1.0, 1e-3)
+    assert (grey[:, 0] == grey[:, 2]).all()
+    assert (grey[0] != grey[1]).any()
+    assert grey.min() < -0.5
+    assert np.abs(np.diff(grey, axis=-1)).max() < 1.0
 
 
 def test_ids_of_texts_repeat_and_stay_within_the_table() -> None:
