@@ -27,6 +27,7 @@ KINDS = (NOISE, SMOOTH, ZEROS)
 VOCABULARY = 1000  # of ids, where a model says nothing of theirs
 LAST_PLACES = 2.0**-21  # four of a number in f32, as a share of it: how far sums in another order lie apart
 MOVES = 3  # seeds of weights and inputs that are moved
+INDICES = 2.0  # times as many indices may differ as numbers may differ by (docs/outputs.md)
 SMALL = 8  # numbers that are no weights: scales of Resize, its regions, bounds, epsilons
 
 
@@ -189,8 +190,8 @@ def _nudged(values: Array, rng: np.random.Generator) -> Array:
 class Apart:
     """How far outputs lie from those of a reference.
 
-    worst: the largest relative L2 norm of a difference, for integers the largest share that differs. output: whose.
-    channel: the largest of one channel of a floating-point output, relative to the output's mean channel. why: in
+    worst: the largest relative L2 norm of a difference; of integers the share that differs over `INDICES`. output: its
+    name. channel: the largest of one channel of a floating-point output, relative to the output's mean channel. why: in
     words where they cannot be compared, then worst and channel are infinite.
     """
 
@@ -220,7 +221,7 @@ def _apart(found: Array, wanted: Array, name: str) -> Apart:
     if not wanted.size:
         return Apart(0.0, name)
     if wanted.dtype.kind != "f":
-        return Apart(float(np.mean(found != wanted)), name)
+        return Apart(float(np.mean(found != wanted)) / INDICES, name)
     a, b = found.astype(np.float64), wanted.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):

@@ -223,7 +223,7 @@ def _structured_input(
             return boxes * role.most if role.most else 4 * boxes - 2
         case "second", "image":
             return signals.draw_grey_waves(shape, rng, channels=CHANNELS, most=role.most)
-        case ("smooth" | "second"), "numbers":
+        case (("smooth" | "second"), "numbers"):
             longest = max(shape, default=1)
             if longest < LONG or np.prod(shape) > 2 * longest:
                 return signals.draw_waves(shape, rng)

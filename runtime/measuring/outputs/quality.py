@@ -36,7 +36,7 @@ SHAKES = 3.0  # times what a tiny change of the inputs does, by which outputs ma
 ROUNDED = 1.5  # times what rounding its activations does to the reference, by which another rounding lies apart from it
 ROUNDING = 1.25  # the same from the float outputs: other roundings come to about as much
 INT8_TOLERANCE = 1e-2  # what two right runtimes differ by that round activations to int8: 0.4 % were measured
-GENERATED = 0.8  # of what outputs may differ by, on inputs of our own: on others, which nobody drew, they differ by more
+GENERATED = 0.8  # share of a limit that is used on generated inputs: on others, outputs differ by more
 ENOUGH_DECISIONS = 20  # on one kind of inputs, for the share that flips to tell something
 
 Metric = Callable[[Outputs], float]
