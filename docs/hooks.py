@@ -1,10 +1,12 @@
-"""What mkdocs does with the pages of this project: those outside docs/ join in, and links follow."""
+"""What mkdocs does with the pages of this project: those outside docs/ join in, links follow, tables are printed."""
 
 from __future__ import annotations
 
 import logging
 import posixpath
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
 }
 LOG = logging.getLogger("mkdocs.hooks.placewright")  # a warning there fails a strict build
+PRINTED = re.compile(
+    r"<!-- printed by: python (-m [\w.]+) -->"
+)  # a part that the code prints, and the tree does not keep
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -46,7 +51,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return text
         return f"[{text}]({posixpath.relpath(found, posixpath.dirname(name) or '.')}{mark}{anchor})"
 
-    return LINK.sub(followed, markdown)
+    return LINK.sub(followed, PRINTED.sub(printed, markdown))
+
+
+def printed(match: re.Match[str]) -> str:
+    """Return what a command of ours prints for a page."""
+    command = [sys.executable, *match[1].split()]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def site_path(path: str) -> str | None:

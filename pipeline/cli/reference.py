@@ -1,4 +1,4 @@
-"""The page of all commands and their options; `python -m pipeline.cli.reference > docs/commands.md`."""
+"""The help of all commands, as docs/commands.md has it on the site: `python -m pipeline.cli.reference`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ import click
 from pipeline.cli.main import COMMANDS, LazyGroup, cli
 
 WIDTH = 110
-HEAD = """# Commands
-
-Written by `python -m pipeline.cli.reference > docs/commands.md` from what every command says with `--help`.
-
-Shell completion is one line, for bash in `~/.bashrc` (zsh and fish: the same with `zsh_source`, `fish_source`):
-
-    eval "$(_PLACEWRIGHT_COMPLETE=bash_source placewright)"
-"""
 
 
 def commands_page() -> str:
-    """Return the whole page."""
-    return HEAD + "".join(f"\n## {title}\n\n```text\n{text.rstrip()}\n```\n" for title, text in help_sections())
+    """Return a section for every command, in Markdown."""
+    return "\n".join(f"## {title}\n\n```text\n{text.rstrip()}\n```\n" for title, text in help_sections())
 
 
 def help_sections() -> Iterator[tuple[str, str]]:

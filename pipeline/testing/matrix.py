@@ -1,4 +1,4 @@
-"""The matrix of all placers: what each does, needs and promises; `python -m pipeline.testing.matrix > docs/placers.md`.
+"""The matrix of all placers: what each does, needs and promises; `python -m pipeline.testing.matrix` prints it.
 
 Facts come from the code where it tells them: docstrings, Protocols, and the packages that a placer's functions import.
 The rest stands in FACTS, which tests compare with what placers do.
@@ -33,19 +33,7 @@ FAMILIES = {
     "learned": "learned",
     "published": "learned",
 }
-PAGE = """# Placers
-
-<!-- Written by `python -m pipeline.testing.matrix > docs/placers.md`; a test compares. -->
-
-`placewright search ... --placer NAME` runs one, `place.use=[NAME, ...]` sets those of `tune`, and
-`placewright explain place.NAME` prints its whole description and its parameters. `portfolio`, the default, runs the
-others in turn ([how](search.md#what-the-portfolio-does-with-its-budget)).
-
-All of them stay within the budget, evaluate the start and the devices on their own first, respect memory, pins and
-colocation constraints, place whole groups (but for those that learn groups of their own), and answer the same for equal
-seed and number of evaluations. [`pipeline.testing`](plugins.md#test-it) holds them to that.
-
-## What they do
+PAGE = """## What they do
 
 | placer | family | what it does | source |
 |---|---|---|---|
@@ -120,7 +108,7 @@ FACTS: Mapping[str, Facts] = {
 
 
 def placers_page() -> str:
-    """Return docs/placers.md, for the placers of this package."""
+    """Return the tables of docs/placers.md, as the site has them, for the placers of this package."""
     names = sorted(TABLE)
     methods, promises = (
         "\n".join(f"| {' | '.join(row(name))} |" for name in names) for row in (_method_cells, _promise_cells)

@@ -22,11 +22,7 @@ from tests.onnx_models import convolution_onnx
 from tests.unit.benchmarks.test_bench_exact import graph as official_graph
 from tests.unit.pipeline.report.test_pages import PAGES, ROOT, commands
 
-ELSEWHERE = (
-    "tutorials",
-    "plugins.md",
-    "commands.md",
-)  # by test_tutorials and test_plugin; and those that are generated
+ELSEWHERE = ("tutorials", "plugins.md")  # by test_tutorials and test_plugin
 NEEDS = {
     "farm:": "a cluster: tests/e2e/test_fleet.py",
     "--tables": "the paper's networks: tests/e2e/test_bench_cli.py",

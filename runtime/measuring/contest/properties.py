@@ -5,6 +5,7 @@ A test compares the tables with what the installed plug-in supports, so that a n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
@@ -50,3 +51,7 @@ def properties_table() -> str:
     rows = [(name, "yes", why) for name, why in TUNED.items()] + [(name, "no", why) for name, why in LEFT.items()]
     lines = [f"| `{name}` | {tuned} | {why} |" for name, tuned, why in rows]
     return "\n".join(["| property | tuned | |", "|---|---|---|", *lines])
+
+
+if __name__ == "__main__":  # what docs/rewrites.md has on the site
+    sys.stdout.write(properties_table())

@@ -5,11 +5,8 @@ from __future__ import annotations
 import openvino as ov
 
 from runtime.machines.devices import discover_plugins
-from runtime.measuring.contest.properties import LEFT, TUNED, properties_table, unknown_properties
+from runtime.measuring.contest.properties import LEFT, TUNED, unknown_properties
 from runtime.measuring.contest.space import CACHES, FURTHER_GROUPS, GROUPS
-from tests import ROOT
-
-REWRITES = ROOT / "docs" / "rewrites.md"
 
 
 def test_every_property_that_can_be_written_is_in_one_of_the_tables() -> None:
@@ -19,10 +16,6 @@ def test_every_property_that_can_be_written_is_in_one_of_the_tables() -> None:
 
 def test_a_property_that_no_table_has_is_named() -> None:
     assert unknown_properties(["NEW_ONE", *TUNED, *LEFT]) == ["NEW_ONE"]
-
-
-def test_the_document_has_the_table() -> None:
-    assert properties_table() in REWRITES.read_text(encoding="utf-8")
 
 
 def test_the_plug_in_takes_every_value_that_is_tried() -> None:
