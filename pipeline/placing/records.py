@@ -78,13 +78,14 @@ class SlowStartsRecord:
 class ContestRecord:
     """How candidates compare on the devices; see docs/measuring.md.
 
-    control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the best
-    hint, to which the other two are; "" where there is none. claimed: the candidates that are faster than the control,
-    the fastest first. noise: share by which the control's twin seems to differ from it at most. disturbed: whether it
-    differs for certain. missing_s: seconds more that a comparison would have taken, where there was no time for one.
-    metric: name of the user's own measure of quality; "" for none. checks_s: seconds that comparing outputs took.
-    starts: of every configuration that had any. condition: "quiet" or "shared", "" for as the machine is; load_threads:
-    that were kept busy meanwhile.
+    objective, percentile: what was compared. level: that all claims hold together with. least: the share a gain must be
+    worth. control: the best baseline of one device, to which `ratios` are. default, hint: the plug-in's default and the
+    best hint, to which over_default and over_hint are; "" where there is none. claimed: the candidates that are faster
+    than the control, the fastest first. noise: share by which the control's twin seems to differ from it at most.
+    disturbed: whether it differs for certain. missing_s: seconds more that a comparison would have taken, where there
+    was no time for one. metric: name of the user's own measure of quality; "" for none. checks_s: seconds that
+    comparing outputs took. starts: of every configuration that had any. condition: "quiet" or "shared", "" for as the
+    machine is; load_threads: that were kept busy meanwhile.
     """
 
     objective: Literal["latency", "throughput"]
@@ -125,7 +126,14 @@ class RoundRecord(TypedDict):
 
 
 class SearchRecord(TypedDict):
-    """What a placer's search came to; the last keys are of hybrid searches only."""
+    """What a placer's search came to; seconds but measured_s are the evaluator's, the last four of hybrid searches.
+
+    evaluations, measurements: placements the evaluator was asked about, and those measured. found_by: the method that
+    found the best. value_s, measured_s: of it. lower_bound_s, bound_by: what no placement falls below, and what proved
+    it. gap: (value - bound) / value; proven: whether it is optimal, to 0.01 %. reward: simulated, measured or hybrid.
+    predicted_s: once all measurements have calibrated the simulator; used: how many did. refused: why one could not be
+    measured. rounds: of all placers together; `error` is the median relative error of predictions before a measurement.
+    """
 
     placer: str
     reward: Literal["simulated", "measured", "hybrid"]

@@ -1,4 +1,4 @@
-"""What result.json and placement.json hold, as records; docs/result.md says what the keys mean.
+"""What result.json and placement.json hold, as records; `placewright schema` prints what they say of keys.
 
 The names of the fields are the keys of the files, in the order in which they are written.
 """
@@ -42,17 +42,24 @@ class SizeRecord:
 class CandidateRecord:
     """A variant as it was measured: a split, settings, or a baseline; latency_s is None where it failed.
 
-    left: why it took no further part in the comparison, in words. times_as_fast: as the control; where there are no
-    log_ratios, at first sight alone. log_ratios: number of the start -> log of how many times as fast as the control it
-    was. batch: inferences that are computed at once; latencies are then of all of them. rewrite: the form of the model,
-    "" as it was read. percentiles: "50" to "99.9", seconds. alone: those of running on its own, and alone_between:
-    their 95 % intervals, where there are latencies enough. rate: inferences per second. cpu_s: processor seconds of an
-    inference. difference: the largest share by which an output differs from the reference's; with a metric, the share
-    of it that is lost. accuracy: all that is known of that. limit: which of the user's limits it does not keep.
-    same_as: what it is one with, by what the plug-in reports of both. target: the device string of compile_model, or
-    ONNX Runtime's providers. settings: properties by device, and by the target where that is not a device. sizes: of
-    inputs, where there are several; what else is told is then of all of them, by their weights. runtime: openvino or
-    onnxruntime.
+    name, placer: "hsdag 1" is the best placement of `hsdag`; baselines have the placer "baseline", and placements that
+    no placer proposed "calibration". about: what it is, in words. single: whether it is one device on its own.
+    devices_used, subgraphs: where it ran, in how many sub-models. shares: of a placement, device -> share of the
+    profiled seconds. kind: "default", "hint", "device", "own choice" (AUTO, HETERO), "other runtime" (told of, never
+    the answer), "settings" or "split". precision: what was computed in, "bf16+f32" for a mixture. samples_s: a value
+    per start, the median over its turns. requests: in flight. peak_bytes, compile_s: most memory of its process,
+    seconds of compiling. waited_share: of the time that its threads wanted a processor, what they waited for one.
+    realtime: whether its turns ran under real-time scheduling. left: why it took no further part in the comparison, in
+    words. times_as_fast: as the control; where there are no log_ratios, at first sight alone. log_ratios: number of the
+    start -> log of how many times as fast as the control it was. batch: inferences that are computed at once; latencies
+    are then of all of them. rewrite: the form of the model, "" as it was read. percentiles: "50" to "99.9", seconds.
+    alone: those of running on its own, and alone_between: their 95 % intervals, where there are latencies enough. rate:
+    inferences per second. cpu_s: processor seconds of an inference. difference: the largest share by which an output
+    differs from the reference's; with a metric, the share of it that is lost. accuracy: all that is known of that.
+    limit: which of the user's limits it does not keep. same_as: what it is one with, by what the plug-in reports of
+    both. target: the device string of compile_model, or ONNX Runtime's providers. settings: properties by device, and
+    by the target where that is not a device. sizes: of inputs, where there are several; what else is told is then of
+    all of them, by their weights. runtime: openvino or onnxruntime.
     """
 
     name: str
@@ -140,6 +147,11 @@ class StageRecord:
 class ResultRecord:
     """result.json: the outcome of a run, its candidates fastest first and failed ones last.
 
+    fingerprint, hardware: digest of the machine, and its facts; figures of different fingerprints are not comparable.
+    devices: as they were used. versions: of packages that a figure depends on. model, seed, stages: what ran, and why.
+    searches: one per placer. best, verdict: the answer, and in a sentence. notes: what else a reader should know.
+    contest: how candidates compare, None where a simulator or a file decided. speedup_over_best_single: of the answer,
+    with an interval that holds for all candidates together; 1 for that baseline. files: in the run directory.
     Fields with defaults are keys that the first results of this schema did not have; candidates have such fields, too.
     """
 
