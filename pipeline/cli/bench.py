@@ -55,7 +55,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--retry-disturbed", is_flag=True, help="league: repeat cells whose time limit ended them on a busy machine."
 )
-@click.option("--page", type=PATH, help="league: also write the page and its figures here.")
+@click.option("--page", type=PATH, help="league: also write a brief page and its figures here.")
 @store_option
 @json_option
 @click.option("--quiet", is_flag=True, help="Hide progress.")

@@ -40,15 +40,28 @@ included. **Unseen** are instances of families that no weights which ship with p
 by; the table at the end says of each instance whose weights have seen its family."""
 
 
-def write_pages(document: Table, path: Path) -> None:
+BEST = 8  # rows of a table of the brief page
+BRIEF = """The {best} best of each main table, as `placewright bench league{quick} --out DIR --page docs/league.md`
+writes them; DIR/league.md has all of it, with families, curves, disturbed costs and controls. All is predicted by the
+simulator `listsched`; nothing is measured on devices.
+
+**ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
+instance; less is better. Geometric mean over seeds, then instances, with a 95 % bootstrap interval over instances.
+**over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each instance, and over its
+lower bound. **infeasible**: cells without a placement that fits. **s**: median seconds of a search."""
+
+
+def write_pages(document: Table, path: Path, *, brief: bool = False) -> None:
     """Write the page of a league's document, and its pictures beside it, whose names begin with the page's.
+
+    brief: the main tables alone, the best of each.
 
     Raises:
         StoreError: it cannot be written.
     """
     for file, drawing in _pictures(document, path.stem):
         write_text(path.with_name(file), svg_file(drawing))
-    write_text(path, league_page(document, path.stem))
+    write_text(path, (brief_page if brief else league_page)(document, path.stem))
 
 
 def league_page(document: Table, name: str = "league") -> str:
@@ -75,6 +88,42 @@ def league_page(document: Table, name: str = "league") -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def brief_page(document: Table, name: str = "league") -> str:
+    """Return the page that documents have: the main tables, and of each the best."""
+    settings = document["settings"]
+    quick = " --quick" if settings["quick"] else ""
+    about = BRIEF.format(quick=quick, reference=document["reference"], evaluations=settings["reference"], best=BEST)
+    lines = ["# The league of placers", "", about, "", *_setting_lines(document), "", "## In words", ""]
+    lines += _winner_lines(document)
+    for part in MAIN_PARTS:
+        tables = [table for table in document["tables"] if table["part"] == part]
+        lines += ["", f"## {TITLES[part]}"] if tables else []
+        if part == "search":
+            for table in tables:
+                lines += ["", f"### {table['title']}", "", *_best_lines(table)]
+                lines += [
+                    f"\n![{table['title']}]({file})" for file, _ in _pictures({**document, "tables": [table]}, name)
+                ]
+        elif tables:
+            lines += ["", *_ratio_columns(tables)[: BEST + 2]]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _best_lines(table: Table) -> list[str]:
+    rows = [
+        [
+            _placer_words(row, len(table["instances"])),
+            ratio_text(row["ratio"], 3),
+            _figure_text(row["rule_ratio"]),
+            _figure_text(row["bound_ratio"]),
+            _figure_text(row["seconds"], 2),
+        ]
+        for row in table["standings"][:BEST]
+    ]
+    return markdown(["placer", "ratio", "over rules", "over bound", "s"], rows)
+
+
+MAIN_PARTS = ("search", "memory", "unseen", "transfer")
 TITLES = {
     "search": "Search at equal cost",
     "levels": "Simpler simulators",
@@ -88,15 +137,19 @@ TITLES = {
 
 def league_sentences(document: Table) -> list[str]:
     """Return plain sentences: who is best at what, what learning adds, and who is ever worse than a rule."""
-    said = []
+    said = _winner_lines(document)
     for table in document["tables"]:
-        if table["part"] in ("search", "memory"):
-            said.append(
-                f"- {table['title']}: {_winner_sentence(table, 'unseen')} {_winner_sentence(table, 'standings')}"
-            )
         if table["part"] in ("search", "transfer"):
             said += [f"- {table['title']}, {sentence}" for sentence in _control_sentences(table)]
     return said
+
+
+def _winner_lines(document: Table) -> list[str]:
+    return [
+        f"- {table['title']}: {_winner_sentence(table, 'unseen')} {_winner_sentence(table, 'standings')}"
+        for table in document["tables"]
+        if table["part"] in ("search", "memory")
+    ]
 
 
 def _count_disturbed(table: Table) -> tuple[int, int]:

@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 SCHEMA = "placewright.league/1"
 RESULTS = "league.json"
+PAGE = Path("league.md")
 
 
-def write_results(document: dict[str, Any], out: Path, pages: Sequence[Path]) -> None:
-    """Write the document, the pages with pictures beside each, and the record of intervals.
+def write_results(document: dict[str, Any], out: Path, brief: Path | None) -> None:
+    """Write the document, the page and, where asked for, a brief one, with pictures beside each, and the intervals.
 
     Raises:
         StoreError: one cannot be written.
     """
     write_json(out / RESULTS, document)
-    write_record(out, drawn_comparisons(document, pages[0].stem))
-    for path in pages:
-        write_pages(document, path)
+    write_record(out, drawn_comparisons(document, PAGE.stem))
+    write_pages(document, out / PAGE)
+    if brief is not None:
+        write_pages(document, brief, brief=True)
 
 
 def _round_rows(

@@ -16,7 +16,7 @@ from pipeline.bench.league.protocol import (
     list_instances,
     training_cases,
 )
-from pipeline.bench.league.results import RESULTS, league_document, write_results
+from pipeline.bench.league.results import PAGE, RESULTS, league_document, write_results
 from pipeline.bench.league.rounds import LeagueCell, LeagueRound, cells_of_round, list_rounds
 from pipeline.bench.league.standings import is_disturbed
 from pipeline.bench.running import CellTask, run_beside, run_here
@@ -71,9 +71,9 @@ def league(
     """Return what `out`/league.json holds, once every cell that is not on file has been run.
 
     Writes league.json, league.md and pictures; one file per cell, from which an interrupted league goes on. page:
-    where to write the page, and the pictures beside it, as well. retry: whether cells run again whose search the clock
-    ended while others had the processor. fleet: whose workers run all cells, already entered; None for processes of
-    this machine.
+    where to write a brief page, and the pictures beside it, as well. retry: whether cells run again whose search the
+    clock ended while others had the processor. fleet: whose workers run all cells, already entered; None for processes
+    of this machine.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -84,15 +84,14 @@ def league(
     if REFERENCE not in shown:  # everybody is divided by it
         taking_part += list_entries([REFERENCE])[0]
     asked = list_rounds(effort.parts, instances, effort)
-    pages = [out / "league.md", *([] if page is None else [page])]
-    for path in (out / RESULTS, *pages):
+    for path in (out / RESULTS, out / PAGE, *([] if page is None else [page])):
         check_writable(path)
     machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
     run = League(out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
     _learn(run)
     _run_cells(run)
     document = league_document(run)
-    write_results(document, out, pages)
+    write_results(document, out, page)
     return document
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,16 @@ from pipeline.bench.league import policies as learning
 from pipeline.bench.league.arena import load_arena, with_memory_share
 from pipeline.bench.league.disturbed import costs_of, rerun, with_noise
 from pipeline.bench.league.entries import list_entries
-from pipeline.bench.league.pages import league_page, league_sentences, write_pages
+from pipeline.bench.league.pages import (
+    BEST,
+    BRIEF,
+    MAIN_PARTS,
+    TITLES,
+    brief_page,
+    league_page,
+    league_sentences,
+    write_pages,
+)
 from pipeline.bench.league.protocol import (
     FULL,
     PARTS,
@@ -52,6 +62,7 @@ from pipeline.core.stages import Recipe
 from pipeline.settings import registry
 from policy.place import TABLE
 from policy.place.base.search import Method, Search, policy_of
+from tests import ROOT
 
 SMALL = LeagueInstance("layered", GraphRef("tiny", "layered?n=12"), topology="equal:2")
 TINY = replace(
@@ -571,17 +582,26 @@ def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path
 def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> None:
     parts = ("search", "levels", "order", "noise", "unseen")
     document = league(QUESTION, replace(TINY, parts=parts), tmp_path, page=tmp_path / "docs" / "named.md")
-    text = (tmp_path / "docs" / "named.md").read_text()
-    assert text == league_page(document, "named")
+    text, brief = (tmp_path / "league.md").read_text(), (tmp_path / "docs" / "named.md").read_text()
+    assert text == league_page(document)
+    assert brief == brief_page(document, "named")
     for table in document["tables"]:
         assert table["title"].removeprefix("On ") in text
+        assert (table["title"].removeprefix("On ") in brief) == (table["part"] in MAIN_PARTS)
+    assert len(brief) < len(text)
     drawn = sorted((tmp_path / "docs").glob("named-*.svg"))
     names = {path.stem for path in drawn}
     assert {f"named-equal-evaluations-20-evaluations-{kind}" for kind in ("curves", "intervals")} < names
     for path in drawn:
         minidom.parse(str(path))
-        assert path.name in text
+        assert path.name in brief
     assert any("`stubborn` over `stubborn: asks once`" in line for line in league_sentences(document))
+
+
+def test_the_page_of_the_documents_has_the_form_that_is_written() -> None:
+    page = (ROOT / "docs" / "league.md").read_text(encoding="utf-8")
+    assert BRIEF.format(quick=" --quick", reference="anneal", evaluations=10_000, best=BEST) in page
+    assert re.findall("^## (.*)$", page, re.MULTILINE) == ["In words", *(TITLES[part] for part in MAIN_PARTS)]
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:
