@@ -1,4 +1,4 @@
-"""What search, simulate and bound answer, as records; docs/search.md says what the keys mean."""
+"""What search, simulate and bound answer, as records; `placewright schema` prints what they say of keys."""
 
 from __future__ import annotations
 
@@ -72,7 +72,15 @@ class OfficialRecord(TypedDict):
 
 
 class SimulateRecord(ScenarioRecord, FiguresRecord, PlacedRecord):
-    """The answer of simulate."""
+    """What a placement costs.
+
+    graph, topology, evaluator, level, memory, ties, contiguity: what was asked; None where there is no such.
+    operations, edges, devices: how large it is. costs: per device, whether its times were "given" or "modelled".
+    value_s: what it takes; fifo_s run first come, first served, priority_s by its order. single_device, single_s: the
+    best device alone. feasible, over_bytes: whether memory suffices, and by how much not. busy_s, peak_bytes: per
+    device. cut_bytes: sent between devices. stages, calls: of `pipelined` and `latency`. placement, priority: operation
+    -> device, and -> rank, the smaller first. official: of --official, what the file states, and its faults.
+    """
 
     schema: Literal["placewright.simulate/1"]
     value_s: float
@@ -112,7 +120,14 @@ class MemberRecord(TypedDict):
 
 
 class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
-    """The answer of search."""
+    """The best placement found, what it costs as in the answer of simulate, and how far from optimal it can be.
+
+    mode, placer, seed: what was asked. lower_bound_s, bound_by: what no placement falls below, and what proves it. gap:
+    (value - bound) / value; proven: whether they are equal to 1e-4 of the value. found_by: the method that came up with
+    it. evaluations, seconds: placements asked about, and how long it took. own_s: the least of a placement that the
+    placer made itself, which single devices are not; planned_s: by the method's own schedule. notes: for people.
+    replicated: with --replicate, stages that several accelerators take turns at.
+    """
 
     schema: Literal["placewright.search/1"]
     stages: list[PipelineStageRecord] | None
@@ -135,6 +150,10 @@ class ProvenRecord(TypedDict):
 
 
 class BoundRecord(ScenarioRecord, ProvenRecord):
-    """The answer of bound."""
+    """What no placement of a graph on a machine is faster than.
+
+    graph, topology, evaluator, level, memory, ties, contiguity, operations, edges, devices, costs: as of simulate.
+    lower_bound_s, bound_by: the bound, and what proves it. seconds: how long that took.
+    """
 
     schema: Literal["placewright.bound/1"]

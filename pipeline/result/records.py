@@ -264,7 +264,14 @@ class FitRecord(TypedDict):
 
 
 class CalibrationRecord(FitRecord):
-    """calibration.json: what was asked, and what came of it."""
+    """calibration.json: what was asked (model, devices, runtime, seed), and what came of it.
+
+    measurements, used, holdout: placements measured to fit to, those that did not fail, those held out.
+    median_relative_error: "before" (the profile alone) or "after" -> "fitted" or "held out" -> simulator.
+    constant_error: the same of always saying the median; left_out_error: of each predicted from the others. penalty:
+    how much the profile weighs. slowdown: by device, of operations beside other devices. coefficients: what was fitted.
+    placements: each with what was measured, and predicted before and after.
+    """
 
     schema: Literal["placewright.calibration/1"]
     model: str
