@@ -67,10 +67,8 @@ def _judge(options: Mapping[str, Any], progress: Progress) -> WorthRecord:
     Raises:
         UsageError: options of both are given.
     """
-    from pipeline import api
     from pipeline.core.errors import UsageError
     from pipeline.core.settings import WORTH_S
-    from pipeline.offline import search as offline
     from pipeline.settings.config import Settings, parse_assignment, parse_share
 
     here = options["devices"] is not None or (not options["topology"] and _is_model(options["graph"]))
@@ -81,8 +79,12 @@ def _judge(options: Mapping[str, Any], progress: Progress) -> WorthRecord:
         raise UsageError(f"{', '.join(foreign)} says nothing of {of}.", f"Remove it, or give {other} alone.")
     least = parse_share(options["least"], "least")
     if not here:
+        from pipeline.offline import search as offline
+
         scenario = scenario_from_options(options)
         return offline.worth(scenario, least=least, seconds=options["seconds"] or WORTH_S, progress=progress)
+    from pipeline import api  # as heavy as the whole answer for a graph
+
     given = {
         "devices": options["devices"],
         "budget": options["budget"],

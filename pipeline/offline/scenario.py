@@ -195,7 +195,6 @@ def load(scenario: Scenario) -> LoadedScenario:
         ModelError: the graph cannot be read.
         DeviceError: an operation, or operations that must share a device, have no device.
     """
-    from runtime.machines.cost_file import read_costs
     from runtime.machines.costs import cost_table
     from runtime.machines.topology import machine_of
 
@@ -208,7 +207,11 @@ def load(scenario: Scenario) -> LoadedScenario:
     if not scenario.memory:
         devices = devices.without_memory_limits()
     topology = devices.topology
-    given = None if scenario.costs is None else read_costs(Path(scenario.costs), graph.names, topology.devices)
+    given = None
+    if scenario.costs is not None:
+        from runtime.machines.cost_file import read_costs
+
+        given = read_costs(Path(scenario.costs), graph.names, topology.devices)
     costs = cost_table(workload, devices, given)
     pins = {} if scenario.pins is None else _read_pins(Path(scenario.pins), graph, source.members)
     ordered = scenario.ordered or scenario.calls > 1  # priorities say in which call an operation is

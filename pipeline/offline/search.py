@@ -288,8 +288,8 @@ def worth(
     simulator = case.simulator()
 
     def work(_: Callable[[], None]) -> WorthFigures:
-        compile_kernels((), scenario.evaluator, case.graph.n, say=progress)
-        return judge_worth(case.problem, simulator, least=least, seconds=seconds)
+        with telling_of_compiling(progress):  # no rehearsal: loading what it calls takes as long as all questions
+            return judge_worth(case.problem, simulator, least=least, seconds=seconds)
 
     asked = _scenario_record(case, simulator)
     return {

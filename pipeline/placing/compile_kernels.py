@@ -67,15 +67,20 @@ def compile_kernels(placers: Iterable[str], evaluator: str, n: int, *, say: Say)
     in this process is not rehearsed again. evaluator: its name; what is not a simulator is stood in for. n: how many
     nodes the real problem has. say: told that kernels are compiled, if any are, and how many by now.
     """
-    from policy.place.portfolio import parts
-
-    called = parts(n, _predictor_of(evaluator).execution if evaluator in SIMULATORS else None)
     begun = time.monotonic()
     with telling_of_compiling(say) as compilations:
         compile_kernels_of_each(
-            [part for name in placers for part in (*(called if name in CALLING else ()), name)], evaluator
+            [part for name in placers for part in (*(_called(evaluator, n) if name in CALLING else ()), name)],
+            evaluator,
         )
     return time.monotonic() - begun if compilations else 0.0
+
+
+def _called(evaluator: str, n: int) -> tuple[str, ...]:
+    """Return the names of the placers that a portfolio may call for n nodes."""
+    from policy.place.portfolio import parts  # imports all of them, which bounds alone have no need of
+
+    return parts(n, _predictor_of(evaluator).execution if evaluator in SIMULATORS else None)
 
 
 @contextlib.contextmanager

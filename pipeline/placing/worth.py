@@ -125,8 +125,9 @@ def judge_worth(
     alone_s = single_seconds(problem, simulator)
     best = int(alone_s.argmin())
     single_s = float(alone_s[best])
-    questions = Questions(problem, simulator.execution, (1 - BASE) * seconds / QUESTIONS, begun + seconds)
     bound_s, by = proven_bound(problem, simulator.execution, BASE * seconds)
+    rest_s = (1 - BASE) * seconds  # from here on: the first bound has loaded the kernels, or compiled them
+    questions = Questions(problem, simulator.execution, rest_s / QUESTIONS, time.monotonic() + rest_s)
     what_if: list[WhatIfRecord] = []
     for change in questions.in_time(changed_machines(problem, memory=simulator.execution.memory)):
         changed_s, changed_by = questions.bound(change.problem) if change.fits else (math.inf, "")
