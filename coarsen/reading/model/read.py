@@ -21,7 +21,7 @@ from openvino.passes import ConstantFolding, Manager
 from coarsen.reading.model.choose_sizes import Suitable, first_that_runs
 from coarsen.reading.model.colocation import Operations, colocation_constraints
 from coarsen.reading.model.constant_growth import ReadLimits, check_growth, constant_growth
-from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
+from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir, is_file
 from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
 from coarsen.reading.model.size_trial import why_refused
 from coarsen.reading.model.trial_log import Tries
@@ -143,6 +143,7 @@ def _normalise_model(
 ) -> ov.Model:
     """Return a model with its constants folded and its names unique; it is changed in place."""
     if path.suffix != ".xml":  # in an IR every operation has a name
+        _check_inputs_given(model, path)
         name_the_nameless(model)
     prepare(model)
     packed = _keep_packed(model)
@@ -159,6 +160,15 @@ def _normalise_model(
         raise ModelError(f"{path} has no outputs.", "Export the model again with at least one output.")
     _make_names_unique(model)
     return model
+
+
+def _check_inputs_given(model: ov.Model, path: Path) -> None:
+    """Refuse a model of which an operation lacks an input: OpenVINO keeps a place for it that no IR can hold."""
+    for within in models_within(model):
+        for op in within.get_ordered_ops():
+            if op.get_type_name() == "NullNode":
+                lacking = ", ".join(sorted(p.get_node().get_friendly_name() for p in op.output(0).get_target_inputs()))
+                raise ModelError(f"{path}: {lacking} has an input that the model leaves out.", CHECK_FILE)
 
 
 def sequence_end(model: ov.Model, shapes: InputShapes) -> str:
@@ -222,7 +232,7 @@ def _refusal_error(path: Path, message: str) -> ModelError:
     external = re.search(r"externally stored data in file \((?P<name>.+?), offset", message)
     if external:
         name = external["name"]
-        what = "holds less than it should" if (path.parent / name).is_file() else "is missing"
+        what = "holds less than it should" if is_file(path.parent / name) else "is missing"
         return ModelError(
             f"The file {path.parent / name}, where {path} has its weights, {what}.",
             f"Copy {name} beside {path.name} again, or export the model again.",
@@ -304,6 +314,9 @@ def name_the_nameless(model: ov.Model) -> None:
 def _make_names_unique(model: ov.Model) -> None:
     """Give every operation but the first of equal names a suffix, in topological order."""
     operations = model.get_ordered_ops()
+    for op in operations:
+        if "\0" in op.get_friendly_name():  # where an IR would end it
+            op.set_friendly_name(op.get_friendly_name().replace("\0", "_"))
     names = _Names({op.get_friendly_name() for op in operations})
     seen: set[str] = set()
     renamed = 0
