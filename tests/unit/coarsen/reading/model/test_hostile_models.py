@@ -9,8 +9,11 @@ import openvino as ov
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from coarsen.reading.model.files import model_files
+from coarsen.reading.model.constant_growth import ReadLimits
+from coarsen.reading.model.files import model_files, model_sha256
 from coarsen.reading.model.read import read_model, save_model
+from coarsen.reading.model.size_trial import why_refused
+from coarsen.reading.read_in_process import read_in_process
 from pipeline.core.errors import ModelError
 from tests.onnx_models import onnx_file, relu_onnx
 
@@ -24,12 +27,11 @@ def test_names_and_types_that_are_not_utf8_are_refused(text: bytes, tmp_path: Pa
     assert str(path) in refused.value.cause
 
 
-def test_an_input_that_is_left_out_is_refused(tmp_path: Path) -> None:
-    path = onnx_file(
-        tmp_path / "m.onnx", [helper.make_node("Sigmoid", [""], ["s"]), helper.make_node("Add", ["s", "x"], ["y"])]
-    )
-    with pytest.raises(ModelError, match="leaves out"):
-        read_model(path)
+def test_a_model_that_no_ir_can_hold_is_refused(tmp_path: Path) -> None:
+    left_out = helper.make_node("Sigmoid", [""], ["s"])
+    path = onnx_file(tmp_path / "m.onnx", [left_out, helper.make_node("Add", ["s", "x"], ["y"])])
+    with pytest.raises(ModelError, match=r"m\.onnx.*unsupported opset"):
+        read_in_process(path, tmp_path, source=model_sha256(path), limits=ReadLimits())
 
 
 @pytest.mark.parametrize("location", ["x" * 5000, "a\0b", "."])
@@ -51,3 +53,9 @@ def test_a_name_that_an_ir_cannot_hold_is_the_same_in_graph_and_saved_model(tmp_
     save_model(model, tmp_path / "saved.xml")
     again = ov.Core().read_model(tmp_path / "saved.xml")
     assert {op.get_friendly_name() for op in again.get_ops()} == {op.get_friendly_name() for op in model.get_ops()}
+
+
+def test_an_output_that_no_array_can_hold_is_refused(tmp_path: Path) -> None:
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [2**62, 0, 1000])
+    path = onnx_file(tmp_path / "m.onnx", [helper.make_node("ConstantOfShape", ["shape"], ["y"])], [shape])
+    assert "too big" in why_refused(ov.Core().read_model(path))
