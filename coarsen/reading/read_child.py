@@ -111,6 +111,7 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
         read.save_model(model, out / "model.xml")
+        read.check_saved(out / "model.xml", path)
         how = {"dynamic_cuts": command["dynamic_cuts"], "weights_int8": asked.weights_int8}
         write_forms(model, out, source=command["source"], **how)
         if inputs:

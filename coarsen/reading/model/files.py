@@ -53,7 +53,14 @@ def _named_files(path: Path) -> list[tuple[str, Path]]:
     else:
         beside = [(location, path.parent / location) for location in _external_data(path)]
         beside.append(("", path.with_suffix(".pdiparams")))
-    return [("", path), *((name, file) for name, file in beside if file.is_file() and file != path)]
+    return [("", path), *((name, file) for name, file in beside if is_file(file) and file != path)]
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is such a file; False of a name that is too long for one."""
+    with contextlib.suppress(OSError):
+        return path.is_file()
+    return False
 
 
 def _external_data(path: Path) -> list[str]:

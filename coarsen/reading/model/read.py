@@ -21,7 +21,7 @@ from openvino.passes import ConstantFolding, Manager
 from coarsen.reading.model.choose_sizes import Suitable, first_that_runs
 from coarsen.reading.model.colocation import Operations, colocation_constraints
 from coarsen.reading.model.constant_growth import ReadLimits, check_growth, constant_growth
-from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
+from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir, is_file
 from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
 from coarsen.reading.model.size_trial import why_refused
 from coarsen.reading.model.trial_log import Tries
@@ -217,12 +217,24 @@ def save_model(model: ov.Model, xml: Path) -> None:
         ov.save_model(model, written, compress_to_fp16=False)
 
 
+def check_saved(xml: Path, path: Path) -> None:
+    """Refuse a model whose IR OpenVINO does not read again: it keeps operations of a damaged one that no IR can hold.
+
+    Raises:
+        ModelError: so it is.
+    """
+    try:
+        ov.Core().read_model(xml)
+    except (RuntimeError, UnicodeDecodeError) as error:
+        raise _refusal_error(path, str(error)) from error
+
+
 def _refusal_error(path: Path, message: str) -> ModelError:
     """Return the error for a model that OpenVINO refuses, in OpenVINO's words and in one line."""
     external = re.search(r"externally stored data in file \((?P<name>.+?), offset", message)
     if external:
         name = external["name"]
-        what = "holds less than it should" if (path.parent / name).is_file() else "is missing"
+        what = "holds less than it should" if is_file(path.parent / name) else "is missing"
         return ModelError(
             f"The file {path.parent / name}, where {path} has its weights, {what}.",
             f"Copy {name} beside {path.name} again, or export the model again.",
@@ -304,6 +316,9 @@ def name_the_nameless(model: ov.Model) -> None:
 def _make_names_unique(model: ov.Model) -> None:
     """Give every operation but the first of equal names a suffix, in topological order."""
     operations = model.get_ordered_ops()
+    for op in operations:
+        if "\0" in op.get_friendly_name():  # where an IR would end it
+            op.set_friendly_name(op.get_friendly_name().replace("\0", "_"))
     names = _Names({op.get_friendly_name() for op in operations})
     seen: set[str] = set()
     renamed = 0

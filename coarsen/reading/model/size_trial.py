@@ -68,7 +68,7 @@ def refusal_of(model: Any, arrays: Inputs, *, inferences: int = 1) -> str:
         request = _compile_model(model).create_infer_request()
         for _ in range(inferences):
             _infer(request, model, arrays)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # the second is NumPy's, of an output that it cannot hold
         return refusal_in_words(str(error))
     return ""
 
@@ -116,7 +116,7 @@ def try_sizes(
                 return SizeTrial(f"of 1 thread and of all, {fault}")
             rounded = _describe_difference(model, first, theirs, uses)
             compared.append("1 thread and all" + (f" ({rounded}, as rounding may do)" if rounded else ""))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # the second is NumPy's, of an output that it cannot hold
         return SizeTrial(refusal_in_words(str(error)))
     costs = f"compiling takes {ready_s - start_s:.2g} s, an inference {infer_s:.2g} s"
     slow = f"; {' and '.join(left_out)} were not compared: {costs}" if left_out else ""

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import openvino as ov
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from coarsen.reading.model.read import read_model
+from coarsen.reading.model.constant_growth import ReadLimits
+from coarsen.reading.model.files import model_files, model_sha256
+from coarsen.reading.model.read import read_model, save_model
+from coarsen.reading.model.size_trial import why_refused
+from coarsen.reading.read_in_process import read_in_process
 from pipeline.core.errors import ModelError
-from tests.onnx_models import relu_onnx
+from tests.onnx_models import onnx_file, relu_onnx
 
 
 @pytest.mark.parametrize("text", [b"Softplus", b"Relu_2"])
@@ -18,3 +25,37 @@ def test_names_and_types_that_are_not_utf8_are_refused(text: bytes, tmp_path: Pa
     with pytest.raises(ModelError) as refused:
         read_model(path)
     assert str(path) in refused.value.cause
+
+
+def test_a_model_that_no_ir_can_hold_is_refused(tmp_path: Path) -> None:
+    left_out = helper.make_node("Sigmoid", [""], ["s"])
+    path = onnx_file(tmp_path / "m.onnx", [left_out, helper.make_node("Add", ["s", "x"], ["y"])])
+    with pytest.raises(ModelError, match=r"m\.onnx.*unsupported opset"):
+        read_in_process(path, tmp_path, source=model_sha256(path), limits=ReadLimits())
+
+
+@pytest.mark.parametrize("location", ["x" * 5000, "a\0b", "."])
+def test_external_data_under_a_name_that_no_file_has_is_refused(location: str, tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((1, 3, 8, 8), np.float32), "w")
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=location)
+    path = onnx_file(tmp_path / "m.onnx", [helper.make_node("Add", ["x", "w"], ["y"])], [weight])
+    assert model_files(path) == (path,)
+    with pytest.raises(ModelError, match=r"m\.onnx"):
+        read_model(path)
+
+
+def test_a_name_that_an_ir_cannot_hold_is_the_same_in_graph_and_saved_model(tmp_path: Path) -> None:
+    relu = helper.make_node("Relu", ["x"], ["a\0b"])
+    path = onnx_file(tmp_path / "m.onnx", [relu, helper.make_node("Relu", ["a\0b"], ["y"])])
+    model = read_model(path)
+    save_model(model, tmp_path / "saved.xml")
+    again = ov.Core().read_model(tmp_path / "saved.xml")
+    assert {op.get_friendly_name() for op in again.get_ops()} == {op.get_friendly_name() for op in model.get_ops()}
+
+
+def test_an_output_that_no_array_can_hold_is_refused(tmp_path: Path) -> None:
+    shape = helper.make_tensor("shape", TensorProto.INT64, [3], [2**62, 0, 1000])
+    path = onnx_file(tmp_path / "m.onnx", [helper.make_node("ConstantOfShape", ["shape"], ["y"])], [shape])
+    assert "too big" in why_refused(ov.Core().read_model(path))
