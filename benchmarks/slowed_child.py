@@ -30,6 +30,6 @@ class SlowedModel(gate_child.OpenVinoModel):
 
 
 if __name__ == "__main__":
-    SlowedModel.share = float(sys.argv[1]) / 100
+    SlowedModel.share = float(sys.argv.pop(1)) / 100
     gate_child.OpenVinoModel = SlowedModel  # type: ignore[misc]
     gate_child.main()

@@ -29,30 +29,29 @@ class Environment:
         """Return the runtime in words."""
         return f"{self.runtime} {self.version.partition('-')[0]}"
 
+    def start(self) -> Child:
+        """Return the measuring child here, which imports its runtime until it is asked to begin."""
+        return start_child(self.python, self.runtime)
 
-def start_child(python: str) -> Child:
+    def begin(self, child: Child) -> None:
+        """Wait for the runtime.
+
+        Raises:
+            ChildError: that failed, though it has worked before.
+        """
+        child.ask("begin", runtime=self.runtime)
+
+
+def start_child(python: str, runtime: str = "") -> Child:
     """Return the measuring child in an interpreter; what is set for ours (PYTHONPATH ..) is nothing to it.
+
+    runtime: what it begins to import at once; "" for nothing.
 
     Raises:
         OSError: it cannot be started.
     """
-    child = Child(timeout_s=TIMEOUT_S, run=[python, "-E", str(PROGRAM)])
+    child = Child(timeout_s=TIMEOUT_S, run=[python, "-E", str(PROGRAM), *([runtime] if runtime else [])])
     child.rests = True
-    return child
-
-
-def start_known_child(environment: Environment) -> Child:
-    """Return the measuring child of an environment that is known, its runtime imported.
-
-    Raises:
-        ChildError: that failed, though it has worked before.
-    """
-    child = start_child(environment.python)
-    try:
-        child.ask("begin", runtime=environment.runtime)
-    except BaseException:
-        child.close()
-        raise
     return child
 
 

@@ -13,7 +13,6 @@ from pipeline.core.accuracy import AccuracyLevel
 from pipeline.core.deadline import Deadline
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.gate.environments import start_known_child
 from pipeline.gate.starts import AFTER, BEFORE, GateSide, Which
 from pipeline.shared.checks import load_by_kind
 from pipeline.shared.first_departure import first_departure_before
@@ -80,21 +79,18 @@ def look_at_sides(
     runtimes = {side.environment.runtime for side in sides.values()}
     failed: dict[str, tuple[FailureKind, str]] = {}
     with contextlib.ExitStack() as stack:
-        children: dict[Which, Child] = {}
+        children: dict[str, Child] = {}
+        for side, what in (*sides.items(), (TWIN, sides[BEFORE])):  # they import side by side
+            children[side] = stack.enter_context(what.environment.start())
         for side, what in sides.items():
             try:
-                child = children[side] = stack.enter_context(start_known_child(what.environment))
-                told[side] = _look_at_one(child, what, inputs, folder / f"{side}.npz")
+                told[side] = _look_at_one(children[side], what, inputs, folder / f"{side}.npz")
             except ChildError as error:
                 failed[side] = (error.failed.kind, refusal_in_words(error.failed.message))
         if failed:
             return FirstLook(failed)
-        with (
-            contextlib.suppress(ChildError),
-            start_known_child(sides[BEFORE].environment) as other,
-        ):  # it tells what wavers
-            sides[BEFORE].load(other, inputs, "latency")
-            other.ask("outputs", path=str(folder / f"{TWIN}.npz"))
+        with contextlib.suppress(ChildError):  # it tells what wavers
+            _look_at_one(children.pop(TWIN), sides[BEFORE], inputs, folder / f"{TWIN}.npz")
         before, after = told[BEFORE], told[AFTER]
         limits, apart, difference, place = _compare(before, after, folder, accuracy)
         first = ""
@@ -111,6 +107,7 @@ def look_at_sides(
 
 
 def _look_at_one(child: Child, side: GateSide, inputs: Path, path: Path) -> dict[str, Any]:
+    side.environment.begin(child)
     loaded = side.load(child, inputs, "latency")
     return {**loaded, **child.ask("outputs", path=str(path)), **child.ask("kernels")}
 
@@ -135,7 +132,7 @@ def _compare(
 
 
 def _first_departure(
-    children: Mapping[Which, Child], folder: Path, allowed: float, place: int, deadline: Deadline
+    children: Mapping[str, Child], folder: Path, allowed: float, place: int, deadline: Deadline
 ) -> str:
     """Return the first operation whose result departs, among those that the output at a place is computed from.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.gate.environments import Environment, start_known_child
+from pipeline.gate.environments import Environment
 from pipeline.gate.gate_file import Figure
 from runtime.measuring.contest.contenders import LEAST_PAIRS
 from runtime.measuring.contest.pair_bench import order_of_turns
@@ -131,9 +131,11 @@ class MeasuredStarts:
         children: dict[str, Child] = {}
         with contextlib.ExitStack() as stack:
             try:
+                for name in order:  # they import side by side
+                    children[name] = stack.enter_context(sides[name].environment.start())
                 for name in order:
                     with blamed(name):
-                        children[name] = stack.enter_context(start_known_child(sides[name].environment))
+                        sides[name].environment.begin(children[name])
                 for mode in self.modes:
                     for name in order:
                         with blamed(name):

@@ -453,6 +453,8 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
     session = GateSession()
+    if sys.argv[1:]:  # importing takes a while: who asks starts others meanwhile
+        session.begin({"runtime": sys.argv[1]})
     for line in sys.stdin:
         answers.write(json.dumps(answer(session, json.loads(line))) + "\n")
         answers.flush()
