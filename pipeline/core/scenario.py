@@ -85,13 +85,26 @@ class LoadScenario:
         """Return the scenario with all rates multiplied; closed loops stay."""
         return replace(self, models=tuple(replace(m, rate=m.rate * multiple) for m in self.models))
 
-    def rates(self) -> dict[str, float]:
-        """Return requests per second of every model with arrivals, those of chains from what causes them."""
+    def rates(self, first: Mapping[str, float] | None = None) -> dict[str, float]:
+        """Return requests per second of every model, those of chains from what causes them.
 
-        def rate_of(load: ModelLoad) -> float:
-            return load.calls * rate_of(self.model(load.after)) if load.after else load.rate
+        first: of the models that nothing causes, in place of those stated.
+        """
+        loads = {load.name: load for load in self.models}
+        rates = {}
+        for name in loads:
+            root, *caused = chain_to(name, loads)
+            rate = loads[root].rate if first is None else first[root]
+            rates[name] = rate * math.prod(loads[n].calls for n in caused)
+        return rates
 
-        return {load.name: rate_of(load) for load in self.models}
+
+def chain_to(name: str, loads: Mapping[str, ModelLoad]) -> list[str]:
+    """Return the models whose results lead to one, as far as they are there: the first first, and itself last."""
+    chain = [name]
+    while (before := loads[chain[-1]].after) in loads and before not in chain:
+        chain.append(before)
+    return chain[::-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

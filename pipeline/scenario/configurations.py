@@ -34,6 +34,7 @@ HINTS: tuple[ConfigurationKind, ...] = ("defaults", "latency hint", "throughput 
 MOST_SHARES = 8  # ways to divide the processors among the models that are tried at first
 MOST_ASSIGNED = 64  # ways to give models to plug-ins that are tried at first
 MOST_REQUESTS = 4
+USUAL = 3  # that are tried before all others: threads in proportion, reserved and not, and a stream per processor
 # How models keep their threads apart: on processors reserved for each, wherever the system puts them, or pinned.
 MODES: Mapping[str, Mapping[str, str]] = {
     "reserved": {RESERVATION: "YES"},
@@ -107,7 +108,7 @@ class ConfigurationSpace:
         return [self.setting(model, {THREADS: str(n)}) for n in dict.fromkeys((counts[-1], *counts[:2]))]
 
     def first(self) -> list[CandidateConfiguration]:
-        """Return the coarse grid, what is most likely to be good first."""
+        """Return the coarse grid, what is most likely to be good first: see `USUAL`."""
         kept: dict[str, CandidateConfiguration] = {}
         for variants in self._first_variants():
             candidate = CandidateConfiguration(configured("", variants, self.scenario.isolation))
@@ -116,10 +117,11 @@ class ConfigurationSpace:
 
     def _first_variants(self) -> Iterator[dict[str, Variant]]:
         shares, most = self._shares(), str(self.processors)
-        yield from self._divided(shares[:2])
+        yield from self._divided(shares[:1])
         streams = {THREADS: most, STREAMS: most}
-        for mode in ("pinned", "unpinned"):
+        for mode in ("unpinned", "pinned"):
             yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in self.names}
+        yield from self._divided(shares[1:2])
         yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in self.names}
         yield from self._divided(shares[2:])
         yield from self._assigned()

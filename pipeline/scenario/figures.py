@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -21,6 +21,8 @@ FILL_S, TAIL_S = 0.2, 0.1
 LEAST_S = 0.4  # of a window that counts
 STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
+TURNS = {"throughput": 4, "latency": 2}  # windows of one start; under a load that should grow until that is told
+CLOSED_FILL_S, LEAST_TURN_S = 0.1, 0.3  # of windows in closed loops
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
 UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
@@ -36,7 +38,8 @@ class Measured:
     the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
-    window. seen_s: model -> its percentile of the requests of that window, however few they were.
+    window in which deadlines held, or else in the first. seen_s: model -> its percentile of the requests of that
+    window, however few they were. turns: goodness of each window in closed loops.
     """
 
     goodness: float
@@ -51,6 +54,13 @@ class Measured:
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
     multiple: float = 1.0
     seen_s: Mapping[str, float] = field(default_factory=dict)
+    turns: Sequence[float] = ()
+
+    def log_ratio(self, other: Measured) -> float:
+        """Return the log of how many times as good it is as another of the same start: the median over their turns."""
+        if self.turns and other.turns:
+            return float(np.median([a - b for a, b in zip(self.turns, other.turns, strict=False)]))
+        return self.goodness - other.goodness
 
 
 def least_requests(percentile: float, times: float = 1.0) -> int:
@@ -100,13 +110,15 @@ def ended_rate(log: RequestLog, measured_s: float) -> float:
 class Yardstick:
     """Measures what the objective of a scenario makes of a configuration that is loaded.
 
-    longest_s: of a window; where a percentile takes longer, it cannot be told. closed_s: of a window in closed loops.
+    longest_s: of a window; where a percentile takes longer, it cannot be told. closed_s: of a window in closed loops,
+    turn_s: of one that is a turn of several.
     deadline: after which no window begins, but the first.
     """
 
     scenario: LoadScenario
     longest_s: float = 10.0
     closed_s: float = 0.8
+    turn_s: float = LEAST_TURN_S
     deadline: Deadline = NEVER
 
     @property
@@ -132,6 +144,8 @@ class Yardstick:
             else self.closed_s
         )
         deadlines = [m.deadline_s for m in self.scenario.models if math.isfinite(m.deadline_s)]
+        if self.scenario.objective == "throughput":
+            return LoadTimes(CLOSED_FILL_S, self.turn_s if least < 1 else self.closed_s, 0.0, DRAINS)
         slowest_s = max(deadlines, default=0.5)
         return LoadTimes(FILL_S + min(slowest_s, 1.0), measured_s, TAIL_S, DRAINS * slowest_s)
 
@@ -174,47 +188,24 @@ class Yardstick:
         least = self.sight_times
         window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
-            return self._measured(seats, window, figures, self.goodness(figures), 1)
-        multiple, count, held = bar, 1, 0.0
+            return self.measured(seats, window, figures, self.goodness(figures), 1)
+        multiple, count, held, told = bar, 1, 0.0, (window, figures)
         while (slack := self.slack(window)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
+            held, told = multiple, (window, figures)
             if self.deadline.passed:
                 break
-            held, multiple, count = multiple, multiple * STEP, count + 1
+            multiple, count = multiple * STEP, count + 1
             window, figures = self.look(seats, seed, multiple=multiple, least=least)
         if held:  # the greatest lies between the last two, the higher the less too slow the last was
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
             goodness = math.log(bar) - slack / 2
-        return self._measured(seats, window, figures, goodness, count)
+        return self.measured(seats, *told, goodness, count)
 
-    def measure(self, seats: SeatedModels, seed: int, guess: float) -> Measured:
-        """Return what one start comes to. guess: the load multiple near which the greatest is looked for."""
-        if self.scenario.objective != "load":
-            window, figures = self.look(seats, seed)
-            return self._measured(seats, window, figures, self.goodness(figures), 1)
-        low, high, multiple, step = 0.0, math.inf, guess, STEP**0.5
-        count = 0
-        while True:
-            window, figures = self.look(seats, seed + count, multiple=multiple)
-            count += 1
-            if self.slack(window) <= 0:
-                low = multiple
-            else:
-                high = multiple
-            if low and math.isfinite(high):
-                multiple = math.sqrt(low * high)
-            else:
-                multiple, step = (low * step if low else high / step), step * STEP**0.5
-            if count == MOST_WINDOWS or high <= low * LEAST_STEP or self.deadline.passed:
-                break
-            if not LEAST_MULTIPLE <= multiple <= MOST_MULTIPLE:
-                break
-        measured = self._measured(seats, window, figures, math.log(low or high), count)
-        return measured if low else replace(measured, limit=f"its deadlines do not hold at {high:.2g} times the load")
-
-    def _measured(
+    def measured(
         self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
     ) -> Measured:
+        """Return what windows of a configuration came to, the last of them or all pooled in one."""
         precisions = {name: "+".join(sorted(set(told["precisions"].values()))) for name, told in seats.loaded.items()}
         limits, broken = self.scenario, ""
         if limits.memory_bytes and window.peak_bytes > limits.memory_bytes:
@@ -231,3 +222,82 @@ class Yardstick:
         finite_s = {name: seconds for name, seconds in seen_s.items() if math.isfinite(seconds)}
         multiple = max((f.multiple for f in figures), default=0.0) or 1.0
         return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed, multiple, finite_s)
+
+
+@dataclass(slots=True)
+class StartTurns:
+    """One start of a configuration: a window a turn, so that other configurations can have theirs between.
+
+    guess: the load multiple near which the greatest is looked for; what is known of it lies between low and high.
+    """
+
+    yardstick: Yardstick
+    seats: SeatedModels
+    seed: int
+    guess: float
+    low: float = 0.0
+    high: float = math.inf
+    step: float = STEP**0.5
+    over: bool = False
+    seen: list[tuple[Window, list[ServedFigures]]] = field(default_factory=list)
+
+    def turn(self) -> None:
+        """Run one window."""
+        objective, passed = self.yardstick.scenario.objective, self.yardstick.deadline.passed
+        if objective != "load":
+            count = TURNS[objective]
+            self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=1 / count))
+            self.over = len(self.seen) == count or passed
+            return
+        self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), multiple=self.guess))
+        if self.yardstick.slack(self.seen[-1][0]) <= 0:
+            self.low = self.guess
+        else:
+            self.high = self.guess
+        if self.low and math.isfinite(self.high):
+            self.guess = math.sqrt(self.low * self.high)
+        else:
+            self.guess = self.low * self.step if self.low else self.high / self.step
+            self.step *= STEP**0.5
+        self.over = (
+            len(self.seen) == MOST_WINDOWS
+            or self.high <= self.low * LEAST_STEP
+            or passed
+            or not LEAST_MULTIPLE <= self.guess <= MOST_MULTIPLE
+        )
+
+    def measured(self) -> Measured:
+        """Return what all turns came to."""
+        yardstick, count = self.yardstick, len(self.seen)
+        if yardstick.scenario.objective == "load":
+            said = yardstick.measured(self.seats, *self.seen[-1], math.log(self.low or self.high), count)
+            if self.low:
+                return said
+            return replace(said, limit=f"its deadlines do not hold at {self.high:.2g} times the load")
+        window = pooled_window([w for w, _ in self.seen])
+        known = [m for m in yardstick.scenario.models if m.name not in window.failed]
+        figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in known]
+        rates = {f.name: [g.rate for _, told in self.seen for g in told if g.name == f.name] for f in figures}
+        figures = [replace(f, rate=float(np.mean(rates[f.name]))) for f in figures]
+        said = yardstick.measured(self.seats, window, figures, yardstick.goodness(figures), count)
+        closed = yardstick.scenario.objective == "throughput" and not window.failed
+        return replace(said, turns=[yardstick.goodness(told) for _, told in self.seen]) if closed else said
+
+
+def pooled_window(windows: Sequence[Window]) -> Window:
+    """Return several windows of one configuration as one: the requests of all of them."""
+    logs = {
+        name: RequestLog(
+            *(np.concatenate([getattr(w.logs[name], f.name) for w in windows]) for f in fields(RequestLog))
+        )
+        for name in windows[0].logs
+        if all(name in w.logs for w in windows)
+    }
+    failed = {name: why for w in windows for name, why in w.failed.items()}
+    return Window(
+        logs,
+        sum(w.measured_s for w in windows),
+        float(np.mean([w.processor_s for w in windows])),
+        max(w.peak_bytes for w in windows),
+        failed,
+    )

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64
-from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
+from pipeline.core.scenario import LoadScenario, RequestLog
 from runtime.simulators.requests.requests import ServiceModel, simulate_requests
 
 Setting = tuple[str, str]  # a model, and the name of a setting of it
@@ -210,19 +210,10 @@ def _simulate(
         for m in scenario.models
         if not m.after
     }
-    rates = [rate for rate in _all_rates(scenario, root_rates) if rate > 0]
+    rates = [rate for rate in scenario.rates(root_rates).values() if rate > 0]
     seconds = min(rarest / min(rates), MOST * rarest / sum(rates)) if rates else 1.0
     logs = simulate_requests(scenario, service, seconds=seconds, seed=seed, warm_up_s=seconds / 10)
     return logs, seconds
-
-
-def _all_rates(scenario: LoadScenario, root_rates: Mapping[str, float]) -> Sequence[float]:
-    """Return requests per second of every model from those that nothing causes."""
-
-    def rate_of(load: ModelLoad) -> float:
-        return load.calls * rate_of(scenario.model(load.after)) if load.after else root_rates[load.name]
-
-    return [rate_of(load) for load in scenario.models]
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +322,7 @@ def compare_latencies(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> Hel
     """Return how far predicted latencies of models, the first of each two, are from those measured."""
     compared = [pair for of_model in pairs.values() for pair in of_model]
     apart = [abs(a / b - 1.0) for a, b in compared if math.isfinite(a) and math.isfinite(b)]
-    correlations = [c for c in map(_rank_correlation, pairs.values()) if not math.isnan(c)]
+    correlations = [c for c in map(rank_correlation, pairs.values()) if not math.isnan(c)]
     return HeldOutAccuracy(
         float(np.median(apart)) if apart else math.nan,
         float(np.mean(correlations)) if correlations else math.nan,
@@ -339,14 +330,16 @@ def compare_latencies(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> Hel
     )
 
 
-def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
     """Return Spearman's rank correlation, equal values sharing their mean rank; nan where one side is all equal."""
+    if not pairs:
+        return math.nan
     ranks: list[Float64] = []
     for values in zip(*pairs, strict=True):
         _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
         rank = (np.cumsum(counts) - counts / 2)[place]
         ranks.append(rank - rank.mean())
-    if not ranks or not all(rank.any() for rank in ranks):
+    if not all(rank.any() for rank in ranks):
         return math.nan
     a, b = ranks
     return float(a @ b / math.sqrt(float(a @ a) * float(b @ b)))

@@ -222,8 +222,10 @@ class ScenarioForecast:
     """What was predicted in a search, and how far off that was.
 
     pairs: that it was fitted to. error: median over the percentiles of held-out configurations of |predicted /
-    measured - 1|; rank_correlation: of Spearman between the two, averaged over the models; None where nobody can tell.
-    compared: how many percentiles. remedies: what is predicted to make the stated load fit, as sentences.
+    measured - 1|; rank_correlation: of Spearman between the two, averaged over the models, or of the load multiples
+    where these are the objective; None where nobody can tell.
+    compared: how many percentiles. used: whether predictions were near enough to order configurations by. remedies:
+    what is predicted to make the stated load fit, as sentences.
     """
 
     pairs: list[PairRecord] = field(default_factory=list)
@@ -231,6 +233,7 @@ class ScenarioForecast:
     error: float | None = None
     rank_correlation: float | None = None
     compared: int = 0
+    used: bool = True
     remedies: list[str] = field(default_factory=list)
 
 

@@ -57,7 +57,7 @@ from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile.precisions import without_untolerated
 
-VERSION = 2  # of what is measured; raised when it changes for an equal scenario
+VERSION = 3  # of what is measured; raised when it changes for an equal scenario
 STAGE = "scenario"
 SEARCH = "search.json"  # what a scenario's task leaves in the store
 
@@ -308,7 +308,7 @@ def _configuration_record(
     values = sorted(math.exp(sign * m.goodness) for m in runs if math.isfinite(m.goodness))
     control = found.entrants[found.control]
     logs = {
-        str(n): m.goodness - control.starts[n].goodness
+        str(n): m.log_ratio(control.starts[n])
         for n, m in starts.items()
         if entrant is not control and n in control.starts and math.isfinite(m.goodness - control.starts[n].goodness)
     }
@@ -353,7 +353,7 @@ def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> Scenar
     over: dict[str, RatioEstimate] = {}
     for name, other in found.entrants.items():
         if other.candidate.kind in BASELINES and other is not best:
-            logs = [m.goodness - other.starts[n].goodness for n, m in best.starts.items() if n in other.starts]
+            logs = [m.log_ratio(other.starts[n]) for n, m in best.starts.items() if n in other.starts]
             logs = [x for x in logs if math.isfinite(x)]
             if len(logs) > 1:
                 over[name] = RatioEstimate.of_logs(*mean_interval(logs, settings.level), len(logs))

@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from pipeline.core.errors import UsageError, suggest_name
-from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoad, Phase, ScenarioObjective
+from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoad, Phase, ScenarioObjective, chain_to
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
 from pipeline.shared.validation import Faults, repeated_values, strict_table
@@ -219,9 +219,6 @@ def _check_chains(loads: Sequence[ModelLoad], faults: Faults) -> None:
         if load.after and load.after not in known:
             faults.add(f"model {load.name} is after an unknown {load.after!r} ({suggest_name(load.after, known)})")
     for load in loads:
-        seen, at = [load.name], load.after
-        while at in known and at not in seen:
-            seen.append(at)
-            at = known[at].after
-        if at == load.name and load.name == min(seen):
-            faults.add(f"{' after '.join([*seen, at])} is a cycle")
+        chain = chain_to(load.name, known)
+        if known[chain[0]].after == load.name and load.name == min(chain):
+            faults.add(f"{' after '.join([*reversed(chain), load.name])} is a cycle")

@@ -32,6 +32,7 @@ from pipeline.scenario.prediction import (
     predict_latencies,
     predict_multiple,
     predict_window,
+    rank_correlation,
 )
 from pipeline.scenario.records import AloneRecord, PairRecord, PredictedConfiguration, ScenarioForecast
 from runtime.measuring.contest.variant import Variant
@@ -46,13 +47,17 @@ INFERENCES, MOST_KEPT = 20, 200  # that a window of a probe should see, and that
 MOST_PAIRS = 6  # of one configuration that are probed
 SIGHT_SEED = 0  # of first sights, whose arrivals are simulated
 RAREST = 2_000  # requests simulated of the model that has the fewest: twenty are beyond the 99th percentile
+MOST_ERROR, LEAST_CORRELATION = 0.5, 0.3  # of what was predicted and measured, for predictions to decide an order
 
 Ask = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # of a journal
 
 
 @dataclass(slots=True)
 class ConfigurationPredictor:
-    """Probes of one search, and what they predict. ask: what is known by a key, or made now."""
+    """Probes of one search, and what they predict. ask: what is known by a key, or made now.
+
+    trusted: whether what was measured so far is near enough to what was predicted.
+    """
 
     scenario: LoadScenario
     bench: ScenarioBench
@@ -68,6 +73,7 @@ class ConfigurationPredictor:
     pairs: list[PairRecord] = field(default_factory=list)
     probed: set[str] = field(default_factory=set)
     values: dict[str, float] = field(default_factory=dict)
+    trusted: bool = True
 
     @classmethod
     def of(
@@ -89,7 +95,10 @@ class ConfigurationPredictor:
 
         part: of what may be spent in all, until which more is probed. most_s: until the last first sight; where it is
         short, a third of the share is spent all the same, as without any probe nothing can be said of what would fit.
+        Where predictions were too far off what has been measured, nothing is spent, and the order stays.
         """
+        if not self.trusted:
+            return list(candidates)
         begun_s, before_s = self.deadline.clock(), self.spent_s
         allowed_s = min(self.allowed_s, max(self.allowed_s / 3, before_s + most_s / 2))
         for candidate in candidates:
@@ -103,7 +112,10 @@ class ConfigurationPredictor:
         return sorted(candidates, key=lambda c: -self.values.get(c.configuration.identity, -math.inf))
 
     def review(self, measured: Mapping[str, tuple[LoadConfiguration, Measured]]) -> ScenarioForecast:
-        """Return how what was predicted compares with first sights, by the name of the configuration."""
+        """Return how what was predicted compares with first sights, by the name of the configuration.
+
+        Under a load that should grow, ranks are those of the load multiples, by which configurations are ordered.
+        """
         rows: list[PredictedConfiguration] = []
         compared: dict[str, list[tuple[float, float]]] = {load.name: [] for load in self.scenario.models}
         for name, (configuration, sight) in measured.items():
@@ -127,8 +139,14 @@ class ConfigurationPredictor:
             said = finite_or_none(math.exp(sign * value)) if math.isfinite(value) else None
             rows.append(PredictedConfiguration(name, said, finite, True, sight.multiple, dict(sight.seen_s)))
         accuracy = compare_latencies(compared)
-        error, correlation = finite_or_none(accuracy.median), finite_or_none(accuracy.rank_correlation)
-        return ScenarioForecast(list(self.pairs), rows, error, correlation, accuracy.count)
+        error, correlation = accuracy.median, accuracy.rank_correlation
+        if self.scenario.objective == "load":
+            ordered = [(self.values.get(c.identity, math.nan), sight.goodness) for c, sight in measured.values()]
+            correlation = rank_correlation([pair for pair in ordered if all(map(math.isfinite, pair))])
+        self.trusted = not (error > MOST_ERROR or correlation < LEAST_CORRELATION)
+        return ScenarioForecast(
+            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), accuracy.count, self.trusted
+        )
 
     def remedies(self, held: Sequence[tuple[LoadConfiguration, float]]) -> list[str]:
         """Return what is predicted to make the stated load fit, where only multiples below 1 of it were seen to hold.
@@ -233,18 +251,28 @@ class ConfigurationPredictor:
         slowest_s = max(
             (float(np.median(s)) for (model, _), s in self.alone_s.items() if model in requests), default=0.0
         )
-        times = LoadTimes(FILL_S, min(MOST_S, max(LEAST_S, INFERENCES * slowest_s)), 0.0, 1.0)
-        scenario = LoadScenario(tuple(ModelLoad(m, concurrency=n) for m, n in requests.items()), "throughput")
-        window = seats.window(scenario, times, seed=0)
-        for model, failed in window.failed.items():
-            raise LoadError(model, failed)
-        found = {}
-        for model in requests:
-            log = window.logs[model]
-            ended = ~np.isnan(log.end_s)
-            counted = ended & log.measured if (ended & log.measured).any() else ended
-            found[model] = (log.end_s - log.due_s)[counted][-MOST_KEPT:].tolist()
-        return found
+        return request_seconds(seats, requests, min(MOST_S, max(LEAST_S, INFERENCES * slowest_s)), MOST_KEPT)
+
+
+def request_seconds(
+    seats: SeatedModels, requests: Mapping[str, int], seconds: float, most: int
+) -> dict[str, list[float]]:
+    """Return seconds of requests, at most so many, of models kept busy with so many at a time: 0 for all there are.
+
+    Raises:
+        LoadError: one of the models fails.
+    """
+    scenario = LoadScenario(tuple(ModelLoad(m, concurrency=n) for m, n in requests.items()), "throughput")
+    window = seats.window(scenario, LoadTimes(FILL_S, seconds, 0.0, 1.0), seed=0)
+    for model, failed in window.failed.items():
+        raise LoadError(model, failed)
+    told = {}
+    for model in requests:
+        log = window.logs[model]
+        ended = ~np.isnan(log.end_s)
+        counted = ended & log.measured if (ended & log.measured).any() else ended
+        told[model] = (log.end_s - log.due_s)[counted][-most:].tolist()
+    return told
 
 
 def _without_mode(variant: Variant) -> str:

@@ -2,13 +2,16 @@
 
     alone       a few settings of each model while nothing else runs: the best of each make the baseline "each tuned
                 alone", and tell whether a deadline can be kept at all
-    screening   every configuration has a first sight in a process that is kept: baselines, then the others in the
-                order in which `pipeline.scenario.screening` predicts them to be good; then the neighbours of the best,
-                in that order too. Under a load that should grow, a first sight begins at the greatest multiple that
-                another holds, so that most configurations take one window
-    final       new processes for every start: the control, which is the best of what nobody has to think of (defaults
-                and hints), its twin, the other baselines that are near, and the best of what was searched, in an order
-                that is reversed from round to round. Claims are those of `runtime.measuring.contest.statistics`
+    screening   every configuration has a first sight in a process that is kept: baselines, what is usually good, then
+                the others in the order in which `pipeline.scenario.screening` predicts them to be good, unless that was
+                too far off so far; then the neighbours of the best, in that order too. Under a load that should grow,
+                a first sight begins at the greatest multiple that another holds, so that most configurations take one
+                window
+    final       the control, which is the best of what nobody has to think of (defaults and hints), its twin, the other
+                hints and the baselines that are near, and the best of what was searched. For every start all are
+                compiled again, in processes that change roles, and take turns in an order that is reversed from turn
+                to turn: what disturbs the machine disturbs all of them, and ratios are of one start. Claims are those
+                of `runtime.measuring.contest.statistics`
     check       the answer in new processes, with more requests: the stated load, and the multiple that is said to hold
 
 Every finished start is written to a journal, from which a run that was interrupted goes on.
@@ -16,6 +19,7 @@ Every finished start is written to a journal, from which a run that was interrup
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,25 +32,33 @@ import numpy as np
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import LoadScenario
+from pipeline.core.scenario import LoadScenario, chain_to
 from pipeline.core.settings import MeasureSettings
-from pipeline.scenario.configurations import BASELINES, HINTS, CandidateConfiguration, ConfigurationSpace, configured
-from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, Yardstick
+from pipeline.scenario.configurations import (
+    BASELINES,
+    HINTS,
+    USUAL,
+    CandidateConfiguration,
+    ConfigurationSpace,
+    configured,
+)
+from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, StartTurns, Yardstick
 from pipeline.scenario.records import AloneRecord, CheckRecord, ScenarioForecast, ServedFigures
-from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor
+from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor, request_seconds
 from pipeline.shared.payload import from_json
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
 from runtime.measuring.contest.variant import Variant
-from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench, closed_loop
-from runtime.measuring.load.drive import LoadTimes
+from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench
 
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
 ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
 ROUNDS = 2  # of neighbours of the best
-NEAR = math.log(1.15)  # of the best baseline, within which another meets it in the final
+# Of the best baseline, within which another meets it in the final; hints, of which a start can be so bad, stay.
+NEAR, NEAR_HINT = math.log(1.15), math.log(1.6)
 MOST_CONTENDERS = 3
-FRESH = 1.8  # times a first sight that a start in new processes takes, roughly
+TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
+START = 1.8  # times a first sight that a start of the final takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
 Say = Callable[[str], None]
@@ -148,7 +160,11 @@ class ScenarioSearch:
         self.bar = self._first_bar(alone)
         share = self.deadline.share(SCREENING_SHARE)
         self._screen(self.space.baselines(best_alone), share)
-        self._screen(predictor.rank(self.space.first(), FIRST_SHARE, self._sights_left_s(share)), share)
+        first = self.space.first()
+        order = predictor.rank(first, FIRST_SHARE, self._sights_left_s(share))
+        self._screen(first[:USUAL], share)
+        predictor.review(self._sights())
+        self._screen(order if predictor.trusted else first, share)
         for _ in range(ROUNDS):
             leader = max(self._searched(), key=lambda e: e.standing, default=None)
             if leader is not None:
@@ -164,8 +180,7 @@ class ScenarioSearch:
             raise MeasurementError(
                 f"No configuration runs. {why}.", "Tune each model on its own to see which one fails."
             )
-        seen = {e.candidate.name: (e.candidate.configuration, e.sight) for e in ran if e.sight is not None}
-        forecast = predictor.review(seen)
+        forecast = predictor.review(self._sights())
         control = max([e for e in ran if e.candidate.kind in HINTS] or ran, key=lambda e: e.standing)
         control, judgement, missing_s = self._final(control)
         best = self._answer(control, judgement)
@@ -192,6 +207,10 @@ class ScenarioSearch:
                 if (load.name, variant.name) in alone:
                     predictor.know_alone(alone[load.name, variant.name], variant)
 
+    def _sights(self) -> dict[str, tuple[LoadConfiguration, Measured]]:
+        """Return the first sights of what runs, by name, with the configurations."""
+        return {n: (e.candidate.configuration, e.sight) for n, e in self.entrants.items() if e.sight and not e.failed}
+
     def _searched(self) -> list[ContendingConfiguration]:
         known = [e for e in self.entrants.values() if e.candidate.kind == "searched" and e.failed is None]
         return [e for e in known if e.sight is not None and not e.sight.limit]
@@ -216,16 +235,12 @@ class ScenarioSearch:
         configuration = configured("", {model: variant}, "process")
         try:
             with self.bench.seat(configuration, fresh=False) as seats:
-                window = seats.window(closed_loop([model]), LoadTimes(0.1, ALONE_S, 0.0, 1.0), seed=0)
+                seconds = request_seconds(seats, {model: 0}, ALONE_S, MOST_ALONE)[model]
         except LoadError as error:
             return {"error": asdict(error.failed)}
-        if model in window.failed:
-            return {"error": asdict(window.failed[model])}
-        log = window.logs[model]
-        seconds = (log.end_s - log.due_s)[~np.isnan(log.end_s)][-MOST_ALONE:]
         properties = dict(variant.devices[0].properties)
-        rate = float(seats.loaded[model]["requests"] / seconds.mean())
-        return asdict(AloneRecord(model, variant.name, properties, variant.requests, rate, seconds.tolist()))
+        rate = float(seats.loaded[model]["requests"] / np.mean(seconds))
+        return asdict(AloneRecord(model, variant.name, properties, variant.requests, rate, seconds))
 
     def _best_alone(self, alone: Mapping[tuple[str, str], AloneRecord]) -> dict[str, Variant]:
         """Return the best setting of each model alone: of the least median latency, or the greatest rate."""
@@ -250,15 +265,12 @@ class ScenarioSearch:
         if self.scenario.objective != "load":
             return
         for load in self.scenario.models:
-            chain, name = list[str](), load.name
-            while name:
-                chain.append(name)
-                name = self.scenario.model(name).after
+            chain = chain_to(load.name, {m.name: m for m in self.scenario.models})
             least_s = sum(
                 min((float(np.median(r.seconds)) for (m, _), r in alone.items() if m == n), default=0.0) for n in chain
             )
             if least_s > load.deadline_s:
-                what = f"inferences of {' and '.join(reversed(chain))} take"
+                what = f"inferences of {' and '.join(chain)} take"
                 raise MeasurementError(
                     f"The deadline of {load.name}, {1e3 * load.deadline_s:g} ms, cannot be kept: while nothing else "
                     f"runs {what} {1e3 * least_s:.3g} ms at best.",
@@ -289,7 +301,7 @@ class ScenarioSearch:
                 entrant.left = "not tried within the budget"
                 continue
             self.say(f"trying {candidate.name}")
-            entrant.sight = self._start(entrant, "sight", SIGHT_SEED)
+            entrant.sight = self._sight(entrant)
             if entrant.sight is not None and self.scenario.objective == "load":
                 known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
@@ -301,46 +313,73 @@ class ScenarioSearch:
     @property
     def _least_final_s(self) -> float:
         """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
-        return 3 * self.settings.least_starts * FRESH * self._sight_s / (1 - CHECK_SHARE)
+        return 3 * self.settings.least_starts * START * self._sight_s / (1 - CHECK_SHARE)
 
     @property
     def _sight_s(self) -> float:
         """Return the seconds that a first sight takes, by the last few; 0 where there was none."""
         return float(np.median(self.sights_s[-5:])) if self.sights_s else 0.0
 
-    def _start(self, entrant: ContendingConfiguration, part: str, number: int) -> Measured | None:
-        """Return a start of a configuration, None where it failed: measured now, or taken from the journal."""
+    def _sight(self, entrant: ContendingConfiguration) -> Measured | None:
+        """Return the first sight of a configuration, None where it failed: measured now, or taken from the journal."""
         configuration = entrant.candidate.configuration
-        twin = " twin" * (entrant.candidate.kind == "twin")
-        told = self.journal.ask(
-            f"{part} {number} {configuration.identity}{twin}", lambda: self._timed(configuration, part, number)
-        )
-        if part == "sight":
-            self.sights_s.append(told["took_s"])
-        if "error" in told:
-            entrant.failed, entrant.failed_model = MeasurementFailed(**told["error"]), told["model"]
-            return None
-        return from_json(Measured, {**told, "goodness": -math.inf if told["goodness"] is None else told["goodness"]})
 
-    def _timed(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
-        begun = self.deadline.clock()
-        return {**self._measured(configuration, part, number), "took_s": self.deadline.clock() - begun}
+        def look() -> dict[str, Any]:
+            begun = self.deadline.clock()
+            try:
+                with self.bench.seat(configuration, fresh=False) as seats:
+                    told = _start_document(configuration, self.yardstick.sight(seats, SIGHT_SEED, self.bar))
+            except LoadError as error:
+                told = {"error": asdict(error.failed), "model": error.model}
+            return {**told, "took_s": self.deadline.clock() - begun}
 
-    def _measured(self, configuration: LoadConfiguration, part: str, number: int) -> dict[str, Any]:
-        try:
-            with self.bench.seat(configuration, fresh=part != "sight") as seats:
-                if part == "sight":
-                    measured = self.yardstick.sight(seats, number, self.bar)
-                else:
-                    measured = self.yardstick.measure(seats, 100 * number, self.bar)
-        except LoadError as error:
-            return {"error": asdict(error.failed), "model": error.model}
-        named = {f.name for f in measured.figures}
-        for name, _ in configuration.models:
-            if name not in named:
-                return {"error": asdict(measured.failed[name]), "model": name}
-        document = asdict(measured)
-        return {**document, "goodness": measured.goodness if math.isfinite(measured.goodness) else None}
+        told = self.journal.ask(f"sight {configuration.identity}", look)
+        self.sights_s.append(told["took_s"])
+        return _take_start(entrant, told)
+
+    def _side_by_side(self, entrants: Sequence[ContendingConfiguration], number: int) -> None:
+        """Add one start to each of the entrants, which take turns; all of it, or nothing, is in the journal."""
+        there = [e for e in entrants if e.failed is None and not e.left]
+        about = " ".join(_start_key(e) for e in there[:3])
+        told = self.journal.ask(f"final {number} {about}", lambda: self._run_turns(there, number))
+        for entrant in there:
+            if (start := told["starts"].get(_start_key(entrant))) is not None:
+                measured = _take_start(entrant, start)
+                entrant.starts |= {} if measured is None else {number: measured}
+
+    def _run_turns(self, there: Sequence[ContendingConfiguration], number: int) -> dict[str, Any]:
+        """Return one start of each; "error" where one failed in a way that may pass."""
+        told: dict[str, dict[str, Any]] = {}
+        turns: dict[str, StartTurns] = {}
+
+        def fail(key: str, error: LoadError) -> None:
+            told[key] = {"error": asdict(error.failed), "model": error.model}
+            turns.pop(key, None)
+
+        with contextlib.ExitStack() as stack:
+            for entrant in there if number % 2 else list(reversed(there)):
+                key = _start_key(entrant)
+                try:
+                    seats = stack.enter_context(self.bench.seat(entrant.candidate.configuration, fresh=False))
+                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, self.bar)
+                except LoadError as error:
+                    fail(key, error)
+            order = list(turns)
+            while any(not turns[key].over for key in order if key in turns):
+                for key in order:
+                    try:
+                        if key in turns and not turns[key].over:
+                            turns[key].turn()
+                    except LoadError as error:
+                        fail(key, error)
+                order.reverse()
+        for entrant in there:
+            key = _start_key(entrant)
+            if key in turns:
+                told[key] = _start_document(entrant.candidate.configuration, turns[key].measured())
+        errors = [start["error"] for start in told.values() if "error" in start]
+        passing = [error for error in errors if MeasurementFailed(**error).transient]
+        return {"starts": told} | ({"error": passing[0]} if passing else {})
 
     # --- the final
 
@@ -355,32 +394,35 @@ class ScenarioSearch:
             and e is not control
             and e.failed is None
             and e.sight is not None
-            and (e.candidate.kind == "defaults" or e.standing > best - NEAR)
+            and (
+                e.candidate.kind == "defaults" or e.standing > best - (NEAR_HINT if e.candidate.kind in HINTS else NEAR)
+            )
         ]
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
         contenders = self._right_ones(ranked, MOST_CONTENDERS)
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
-        start_s = FRESH * self._sight_s
+        start_s = START * self._sight_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])
         if needed_s > until.left_s:
             return control, None, needed_s - until.left_s
         # Who is there in any case, then who leaves last where time is short.
         present = [control, *contenders[:1], twin]
-        for entrant in [*contenders[1:2], *baselines, *contenders[2:]]:
+        hints = [b for b in baselines if b.candidate.kind in HINTS]
+        for entrant in [*hints, *contenders[1:2], *(b for b in baselines if b not in hints), *contenders[2:]]:
             if least * start_s * (len(present) + 1) <= until.left_s:
                 present.append(entrant)
             else:
                 entrant.left = "no time for further starts"
+        rates = [f.rate for f in control.sight.figures] if control.sight is not None else []
+        turn_s = min(self.yardstick.closed_s, TURN_REQUESTS / max(min(rates, default=0.0), 1e-9))
+        self.yardstick = replace(self.yardstick, turn_s=max(self.yardstick.turn_s, turn_s))
         judgement: Judgement | None = None
         for number in range(1, self.settings.starts + 1):
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.candidate.name}, start {number}")
-            for entrant in present if number % 2 else list(reversed(present)):
-                if entrant.failed is None and not entrant.left:
-                    measured = self._start(entrant, "final", number)
-                    entrant.starts |= {} if measured is None else {number: measured}
+            self._side_by_side(present, number)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(control, baselines, contenders)
             if number >= least and judgement.claimed and (not judgement.open or number >= Rules().look):
@@ -437,7 +479,7 @@ class ScenarioSearch:
             of = {e.candidate.name: (e, (doubled or control) if e.candidate.kind == "twin" else other) for e in there}
             return {
                 name: [
-                    m.goodness - over.starts[n].goodness
+                    m.log_ratio(over.starts[n])
                     for n, m in e.starts.items()
                     if n in over.starts and math.isfinite(m.goodness) and math.isfinite(over.starts[n].goodness)
                 ]
@@ -494,3 +536,24 @@ class ScenarioSearch:
         except LoadError as error:
             self.say(f"the check failed: {error.cause}")
             return None
+
+
+def _start_key(entrant: ContendingConfiguration) -> str:
+    return entrant.candidate.configuration.identity + " twin" * (entrant.candidate.kind == "twin")
+
+
+def _start_document(configuration: LoadConfiguration, measured: Measured) -> dict[str, Any]:
+    """Return a start as the journal has it, or which model failed."""
+    named = {f.name for f in measured.figures}
+    for name, _ in configuration.models:
+        if name not in named:
+            return {"error": asdict(measured.failed[name]), "model": name}
+    return {**asdict(measured), "goodness": measured.goodness if math.isfinite(measured.goodness) else None}
+
+
+def _take_start(entrant: ContendingConfiguration, told: Mapping[str, Any]) -> Measured | None:
+    """Return a start from its document, None where the entrant failed in it and so is out."""
+    if "error" in told:
+        entrant.failed, entrant.failed_model = MeasurementFailed(**told["error"]), told["model"]
+        return None
+    return from_json(Measured, {**told, "goodness": -math.inf if told["goodness"] is None else told["goodness"]})

@@ -7,6 +7,7 @@ import hashlib
 import json
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad, RequestLog
+from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad, RequestLog, chain_to
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.variant import Variant, describe_variant
 from runtime.measuring.load.drive import LoadTimes
@@ -95,7 +96,8 @@ class ScenarioBench(Protocol):
     ) -> contextlib.AbstractContextManager[SeatedModels]:
         """Give the models of a configuration, loaded in new processes, which end with the context.
 
-        fresh: False where the process of models of one process may be one that has run others before.
+        fresh: False where processes may have run others before. Several configurations can be seated at a time: those
+        that are not under load stand still.
         """
 
 
@@ -107,13 +109,12 @@ class LoadBench:
     loads: Mapping[str, ModelLoad]
     settings: MeasureSettings
     seed: int
-    _resident: Child | None = None
+    _idle: deque[Child] = field(default_factory=deque)
 
     def close(self) -> None:
-        """End the process that is kept for what needs no new one."""
-        if self._resident is not None:
-            self._resident.close()
-        self._resident = None
+        """End the processes that are kept for what needs no new ones."""
+        while self._idle:
+            self._idle.pop().close()
 
     @contextlib.contextmanager
     def seat(self, configuration: LoadConfiguration, *, fresh: bool = True) -> Iterator[Seats]:
@@ -122,14 +123,12 @@ class LoadBench:
         Raises:
             LoadError: one cannot be loaded.
         """
-        with contextlib.ExitStack() as stack:
-            groups = self._groups(configuration)
-            if fresh or len(groups) > 1:
-                self.close()  # what is idle beside new processes may still disturb them
-                children = {group: stack.enter_context(self._new_child()) for group in groups}
-            else:
-                self._resident = self._resident or self._new_child()
-                children = {groups[0]: self._resident}
+        if fresh:
+            self.close()  # what is idle beside new processes may still disturb them
+        children: dict[tuple[str, ...], Child] = {}
+        try:
+            for group in self._groups(configuration):
+                children[group] = self._idle.popleft() if self._idle else self._new_child()
             for child in children.values():
                 child.ask("dismiss")  # of a new process: it is ready
             begun = time.monotonic()
@@ -141,25 +140,29 @@ class LoadBench:
                 try:
                     loaded[name] = child.ask("admit", **how)
                 except ChildError as error:
-                    self.close()
+                    fresh = fresh or error.failed.kind != "refused"
                     raise LoadError(name, error.failed) from error
-            try:
-                yield Seats(self, configuration, children, loaded, time.monotonic() - begun)
-            finally:
-                if not fresh and len(groups) == 1:
-                    self._let_go()
+            yield Seats(self, configuration, children, loaded, time.monotonic() - begun)
+        finally:
+            for child in children.values():
+                self._let_go(child, end=fresh)
 
     def _new_child(self) -> Child:
         timeout_s, memory_bytes = self.settings.timeout_s, self.settings.memory_bytes
-        return Child(timeout_s=timeout_s, memory_bytes=memory_bytes, run=SEVERAL_MODELS)
+        child = Child(timeout_s=timeout_s, memory_bytes=memory_bytes, run=SEVERAL_MODELS)
+        child.rests = True
+        return child
 
-    def _let_go(self) -> None:
-        """Let the process that is kept let go its models; one that cannot is ended."""
+    def _let_go(self, child: Child, *, end: bool) -> None:
+        """Let a process let go its models, and keep it; one that cannot is ended."""
         try:
-            if self._resident is not None:
-                self._resident.ask("dismiss")
+            if not end:
+                child.ask("dismiss")
+                self._idle.append(child)
         except ChildError:
-            self.close()
+            end = True
+        if end:
+            child.close()
 
     def _groups(self, configuration: LoadConfiguration) -> list[tuple[str, ...]]:
         """Return which models share a process: all, or those of one chain, as its requests pass between them."""
@@ -168,10 +171,7 @@ class LoadBench:
             return [tuple(names)]
         chains: dict[str, list[str]] = {}
         for name in names:
-            root = name
-            while self.loads[root].after in names:
-                root = self.loads[root].after
-            chains.setdefault(root, []).append(name)
+            chains.setdefault(chain_to(name, {n: self.loads[n] for n in names})[0], []).append(name)
         return [tuple(chain) for chain in chains.values()]
 
     def culprit(self, configuration: LoadConfiguration) -> tuple[str, MeasurementFailed] | None:

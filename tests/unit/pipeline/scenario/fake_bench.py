@@ -48,7 +48,8 @@ class FakeSeats:
         bench = self.bench
         bench.clock.now_s += times.due_s
         bench.windows.append((self.configuration.name, times))
-        noise = float(np.exp(bench.noise * bench.rng.standard_normal()))
+        bench.beside.append(len(bench.present))
+        noise = float(np.exp(bench.noise * bench.rng.standard_normal())) * bench.disturbed(bench.clock.now_s)
         logs = {
             m.name: serve(m, noise * bench.seconds(m.name, self.configuration), times, seed) for m in scenario.models
         }
@@ -57,15 +58,21 @@ class FakeSeats:
 
 @dataclass
 class FakeBench:
-    """refused: names of configurations whose models cannot be loaded. fails: models that fail under load."""
+    """refused: names of configurations whose models cannot be loaded. fails: models that fail under load.
+
+    disturbed: by how much all models are slowed at a time. present: configurations that are loaded now.
+    """
 
     seconds: Seconds
     noise: float = 0.01
     refused: Callable[[LoadConfiguration], str] = lambda configuration: ""
     fails: Mapping[str, MeasurementFailed] = field(default_factory=dict)
     peak_bytes: int = 100
+    disturbed: Callable[[float], float] = lambda now_s: 1.0
+    present: list[str] = field(default_factory=list)
     clock: Time = field(default_factory=Time)
     windows: list[tuple[str, LoadTimes]] = field(default_factory=list)
+    beside: list[int] = field(default_factory=list)
     seated: list[tuple[str, bool]] = field(default_factory=list)
     seats: type[FakeSeats] = FakeSeats
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
@@ -77,4 +84,6 @@ class FakeBench:
         if model := self.refused(configuration):
             raise LoadError(model, MeasurementFailed("refused", "no such layer"))
         told = {name: {"requests": 1, "precisions": {"CPU": "f32"}} for name, _ in configuration.models}
+        self.present.append(configuration.name)
         yield self.seats(self, configuration, told)
+        self.present.remove(configuration.name)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pipeline.core.scenario import LoadScenario, ModelLoad
-from pipeline.scenario.configurations import BASELINES, ConfigurationSpace
+from pipeline.scenario.configurations import BASELINES, USUAL, ConfigurationSpace
 from pipeline.scenario.records import ConfigurationRecord, ScenarioContest, ScenarioForecast
 from pipeline.scenario.screening import FILL_S, PROBES_SHARE
-from pipeline.scenario.search import ScenarioOutcome
+from pipeline.scenario.search import ALONE_S, ScenarioOutcome
 from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from runtime.measuring.load.bench import LoadConfiguration, Window
 from runtime.measuring.load.drive import LoadTimes
@@ -32,6 +32,7 @@ class SharedSeats(FakeSeats):
         bench = self.bench
         bench.clock.now_s += times.due_s
         bench.windows.append((self.configuration.name, times))
+        bench.beside.append(len(bench.present))
         idle = [not (m.rate or m.concurrency or m.after) for m in scenario.models]
         driven = (replace(m, concurrency=1) if i else m for m, i in zip(scenario.models, idle, strict=True))
         scenario = replace(scenario, models=tuple(driven))
@@ -61,7 +62,7 @@ def service_of(configuration: LoadConfiguration) -> ServiceModel:
 
 def probed_s(bench: FakeBench) -> float:
     """Return how long probes took, with half a second for each configuration that was loaded for them."""
-    return sum(t.due_s for _, t in bench.windows if t.fill_s == FILL_S)
+    return sum(t.due_s for _, t in bench.windows if t.fill_s == FILL_S and t.measured_s != ALONE_S)
 
 
 def tuned(folder: Path, loads: tuple[ModelLoad, ...] = LOADS, budget_s: float = 400.0) -> ScenarioOutcome:
@@ -71,13 +72,33 @@ def tuned(folder: Path, loads: tuple[ModelLoad, ...] = LOADS, budget_s: float = 
 def test_what_is_predicted_to_be_good_is_measured_first_after_the_baselines(tmp_path: Path) -> None:
     found = tuned(tmp_path)
     scenario = LoadScenario(LOADS, "load")
-    first = {c.name for c in ConfigurationSpace(scenario, {m.name: {"CPU": CPU} for m in LOADS}, processors=2).first()}
+    first = [c.name for c in ConfigurationSpace(scenario, {m.name: {"CPU": CPU} for m in LOADS}, processors=2).first()]
     kinds = [e.candidate.kind for e in found.entrants.values()]
     assert set(kinds[: len(BASELINES)]) == set(BASELINES)
     tried = [e for name, e in found.entrants.items() if name in first and e.candidate.kind == "searched"]
-    assert {e.candidate.name for e in tried} == first
-    assert tried[0].standing == max(e.standing for e in tried)
-    assert tried[-1].standing == min(e.standing for e in tried)
+    assert {e.candidate.name for e in tried} == set(first)
+    assert [e.candidate.name for e in tried[:USUAL]] == first[:USUAL]
+    assert all(p.configuration for p in found.forecast.predictions)
+    said = {p.configuration: p.value for p in found.forecast.predictions if p.value is not None}
+    ordered = [said[e.candidate.name] for e in tried[USUAL:] if e.candidate.name in said]
+    assert len(ordered) > 2
+    assert ordered == sorted(ordered, reverse=True)
+
+
+def test_predictions_that_are_far_off_order_nothing_and_are_told_so(tmp_path: Path) -> None:
+    class OtherwiseSeats(SharedSeats):
+        """Models that are probed as above, and serve under load as if nothing had been said."""
+
+        def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
+            return (SharedSeats if times.fill_s == FILL_S else FakeSeats).window(self, scenario, times, seed=seed)
+
+    bench = SharedBench(all_alike, seats=OtherwiseSeats)
+    found = search(tmp_path, bench, LOADS, "load")
+    first = [c.name for c in ConfigurationSpace(LoadScenario(LOADS), {m.name: {"CPU": CPU} for m in LOADS}, 2).first()]
+    tried = [n for n, e in found.entrants.items() if n in first and e.sight is not None]
+    assert tried == first
+    assert not found.forecast.used
+    assert any("not ordered by them" in note for note in scenario_notes("load", [], None, found.forecast))
 
 
 def test_predictions_are_told_with_how_far_they_are_off(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from pipeline.core.errors import MeasurementError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
-from pipeline.scenario.configurations import ConfigurationSpace
+from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, configured
 from pipeline.scenario.figures import Yardstick
 from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
+from runtime.measuring.contest.statistics import TWIN
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.load.bench import LoadConfiguration
 from tests.unit.pipeline.scenario.fake_bench import FakeBench
@@ -30,7 +31,7 @@ CLOSED = (ModelLoad("a"), ModelLoad("b"))
 def reserved_is_best(model: str, configuration: LoadConfiguration) -> float:
     given = [variant.devices[0].properties for _, variant in configuration.models]
     alone = all(p.get("ENABLE_CPU_RESERVATION") == "YES" and p["INFERENCE_NUM_THREADS"] == "1" for p in given)
-    return {"a": 0.004, "b": 0.002}[model] * (0.5 if alone else 1.0)
+    return {"a": 0.004, "b": 0.002}[model] * (0.5 if alone and given else 1.0)
 
 
 def all_alike(model: str, configuration: LoadConfiguration) -> float:
@@ -96,13 +97,47 @@ def test_the_multiple_that_is_said_to_hold_is_near_the_true_one(tmp_path: Path) 
     assert 42 < found.checked.multiple < 52
 
 
-def test_final_starts_and_the_check_run_in_new_processes(tmp_path: Path) -> None:
+def test_configurations_of_a_start_are_loaded_together_and_take_turns(tmp_path: Path) -> None:
     bench = FakeBench(reserved_is_best)
     found = search(tmp_path, bench)
-    fresh = [name for name, new in bench.seated if new]
-    assert fresh[-1] == found.best
-    assert fresh.count(found.best) >= 1 + MeasureSettings().least_starts
-    assert "twin of the baseline" in fresh
+    final = [name for (name, _), beside in zip(bench.windows, bench.beside, strict=True) if beside > 2]
+    n = max(bench.beside)
+    assert set(final) >= {found.control, found.best, TWIN, *(BASELINES[kind] for kind in HINTS)}
+    one, two = final[:n], final[n : 2 * n]
+    assert one == list(reversed(two))
+    assert sorted(one) == sorted(set(one))
+
+
+def test_the_check_runs_in_a_new_process(tmp_path: Path) -> None:
+    bench = FakeBench(reserved_is_best)
+    found = search(tmp_path, bench)
+    assert bench.seated[-1] == (found.best, True)
+    assert not any(new for _, new in bench.seated[:-1])
+
+
+def test_a_gain_is_claimed_though_the_machine_changes_more_from_start_to_start(tmp_path: Path) -> None:
+    def fifth_better(model: str, configuration: LoadConfiguration) -> float:
+        better = reserved_is_best(model, configuration) < reserved_is_best(model, configured("", {}, "process"))
+        return 0.004 * (0.8 if better else 1.0)
+
+    def by_the_minute(now_s: float) -> float:
+        return 1.6 if int(now_s / 11.0) % 2 else 1.0
+
+    found = search(tmp_path, FakeBench(fifth_better, disturbed=by_the_minute, noise=0.02), budget_s=200)
+    assert found.judgement is not None
+    assert "reserved" in found.best
+
+
+@pytest.mark.parametrize("objective", ["throughput", "load"])
+def test_without_a_significant_gain_the_answer_is_the_best_baseline(
+    tmp_path: Path, objective: ScenarioObjective
+) -> None:
+    def hint_is_best(model: str, configuration: LoadConfiguration) -> float:
+        return 0.004 * (0.7 if configuration.name in ("throughput hint", TWIN) else 1.0)
+
+    models = CLOSED if objective == "throughput" else OPEN
+    found = search(tmp_path, FakeBench(hint_is_best, noise=0.1), models, objective, budget_s=150)
+    assert found.best == "throughput hint"
 
 
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path) -> None:
