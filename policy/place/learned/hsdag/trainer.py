@@ -18,6 +18,7 @@ from pipeline.shared.torch_tools import load_weights
 from policy.place.base.history import stacked
 from policy.place.base.search import Search
 from policy.place.base.training import Adam, spent_share
+from policy.place.learned.hsdag.agent import Agent, AgentHyperparameters
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy
@@ -93,6 +94,7 @@ class HsdagHyperparameters:
     entropy_coef: float
     noise: Noise
     until: float
+    agent: AgentHyperparameters | None = None
 
 
 class Parser(nn.Module):
@@ -158,7 +160,9 @@ class HsdagTrainer:
         self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
         self.instances = list_instances(search)
         ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
-        self.sampler = Sampler(policy.scores(self.instances[0].context), ways, self.hyper.noise, self.rng)
+        scores = policy.scores(self.instances[0].context)
+        self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
+        self.agent = None if hyper.agent is None else Agent(scores, self.instances[0], search.problem, hyper.agent)
         self.updates = self.idle = 0
         self.annealed = False
 
@@ -188,11 +192,11 @@ class HsdagTrainer:
         for instance, width in known:
             if self.done:
                 return
-            sample = self.sampler.scores(instance)
-            self._note(asked(self.search, instance, instance.schedule(sample, width=width)), sample, (instance, width))
+            self._ask(instance, self._scores(instance), width)
         widths = [width for instance, width in ways if instance is None]
         if widths and not self.done:
             self._parse(len(widths), widths[0])
+        self._update_agent()
         self.search.reached()
 
     def _way(self) -> Way:
@@ -203,19 +207,41 @@ class HsdagTrainer:
     def _parse(self, r: int, width: int) -> None:
         """Ask about r groupings, drawn again, under the same scores; learn which were good."""
         samples = self.parser.draws(r, self.rng)
-        scores = self.sampler.scores(self.instances[0])
+        scores = self._scores(self.instances[0])
         value_s: list[float] = []
         for sample in samples:
             if self.done:
                 break
             instance = self.instances[0].on(self.search, holdable(self.search.problem, sample.grouping))
-            value_s.append(asked(self.search, instance, instance.schedule(scores, width=width)))
-            self._note(value_s[-1], scores, (instance, width))
+            value_s.append(self._ask(instance, scores, width))
         self._learn(samples[: len(value_s)], np.array(value_s))
 
-    def _note(self, seconds: float, scores: Scores, way: Way) -> None:
+    def _scores(self, instance: ListInstance) -> Scores:
+        """Return scores with noise."""
+        scores = self.sampler.scores(instance)
+        return scores if self.agent is None else self.agent.drawn(scores, self.rng)
+
+    def _ask(self, instance: ListInstance, scores: Scores, width: int) -> float:
+        """Return the seconds of the schedule that drawn scores lead to, and note them."""
+        if self.agent is None:
+            seconds = asked(self.search, instance, instance.schedule(scores, width=width))
+        else:
+            schedule = self.agent.scheduled(instance, scores, width=width)
+            seconds = asked(self.search, instance, schedule)
+            self.agent.observe(seconds)
         if self.hyper.learns:
-            self.sampler.note(seconds, scores, way)
+            self.sampler.note(seconds, scores, (instance, width))
+        return seconds
+
+    def _update_agent(self) -> None:
+        """Let the agent learn from the batch and from the incumbent."""
+        if self.agent is None or not self.hyper.learns:
+            return
+        if self.search.best is not None:
+            self.agent.admit(self.search.best_s, self.search.best.device.astype(np.int64))
+        self.agent.learn(progress=min(1.0, spent_share(self.search) / self.hyper.until))
+        if self.agent.hyper.rate > 0:
+            self.sampler.centre = self.agent.scores
 
     def _learn(self, samples: list[GroupSample], value_s: Float64) -> None:
         """Make groupings likelier whose schedules were faster than those of the others."""

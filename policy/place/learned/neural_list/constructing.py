@@ -105,12 +105,14 @@ class Scores(NamedTuple):
     """What figures count.
 
     device: float64 [FIGURES]; key: float64 [len(KEY_FIGURES)]; the greatest sum is chosen. noise: float64 [n, p] or
-    [0, 0], added to the scores of operations on devices.
+    [0, 0], added to the scores of operations on devices. turn: float64 [n] or [0], added to keys; with Gumbel noise in
+    it, the next of the ready operations is a draw of softmax(keys).
     """
 
     device: Float64
     key: Float64
     noise: Float64
+    turn: Float64 = np.zeros(0)
 
 
 class Decisions(NamedTuple):
@@ -314,9 +316,19 @@ def _describe_plan(
 
 @inlined
 def _key(
-    work: ScheduleInputs, schedule: PartialSchedule, static: StaticFeatures, scores: Scores, i: int, before: int
+    work: ScheduleInputs,
+    schedule: PartialSchedule,
+    static: StaticFeatures,
+    scores: Scores,
+    i: int,
+    before: int,
+    latest: float,
 ) -> float:
-    """Return the key of an operation that has become ready, after `before` others were placed."""
+    """Return the key of an operation that has become ready, after `before` others were placed.
+
+    latest: the key of the operation placed last, inf for none. Gumbel noise that came late is drawn as if it had been
+    there and had not been the greatest yet (truncated): else what is ready early would be chosen too rarely.
+    """
     key = static.tie[i]
     for f in range(static.key.shape[1]):
         key += scores.key[f] * static.key[i, f]
@@ -325,6 +337,10 @@ def _key(
         made_s = max(made_s, schedule.finish_s[work.in_node[e]])
     at = static.key.shape[1]
     key += scores.key[at] * before / work.order.size + scores.key[at + 1] * made_s / static.bound_s
+    if scores.turn.size:
+        key += scores.turn[i]
+        if latest < math.inf:
+            key = min(key, latest) - math.log1p(math.exp(-abs(key - latest)))
     return float(key)
 
 
@@ -430,7 +446,7 @@ def _construct(
     figure, node, key = np.empty((width, p, FIGURES)), np.empty(width, np.int64), np.empty(width)
     for i in range(n if placed == 0 else 0):
         if work.counts[i] and schedule.waiting[i] == 0:
-            push(heap, -_key(work, schedule, static, scores, i, placed), i)
+            push(heap, -_key(work, schedule, static, scores, i, placed, math.inf), i)
     while heap.size[0] > 0:
         if placed == state.placed[1]:
             state.placed[0] = placed
@@ -462,7 +478,7 @@ def _construct(
             j = work.out_node[e]
             schedule.waiting[j] -= 1
             if schedule.waiting[j] == 0:
-                push(heap, -_key(work, schedule, static, scores, j, placed), j)
+                push(heap, -_key(work, schedule, static, scores, j, placed, key[c]), j)
     settle_rest(schedule.homes)
     return True
 

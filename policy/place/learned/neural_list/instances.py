@@ -56,6 +56,15 @@ class ListInstance:
         decisions = Decisions(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
         return constructed(self.work, static, scores, decisions, width=width, look=self.look)
 
+    def recorded(
+        self, scores: Scores, *, width: int = 1, device: Int64 | None = None
+    ) -> tuple[PartialSchedule, Decisions]:
+        """Return the schedule that scores lead to, and its decisions; device: int64 [n], where operations must go."""
+        n, p = self.work.op_s.shape
+        given = np.zeros(0, np.int64) if device is None else device
+        decisions = Decisions(given, np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
+        return constructed(self.work, self.static, scores, decisions, width=width, look=self.look), decisions
+
     def replayed_s(self, device: Int64) -> float:
         """Return when all ends if operations, on devices int64 [n], run in the order in which they become ready."""
         n, p = self.work.op_s.shape
