@@ -20,7 +20,7 @@ from pipeline.cli.options import (
     store_option,
 )
 from pipeline.core.errors import UsageError
-from pipeline.core.figures import share_text, shares_of
+from pipeline.core.figures import number_text, share_text, shares_of
 
 if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes
@@ -105,8 +105,8 @@ def compare(run_a: Path, run_b: Path, least: str, across: bool, as_json: bool, d
             [
                 r.run,
                 r.candidate,
-                f"{r.latency_s.median * 1e3:.3f}",
-                interval_text(r.latency_s.low, r.latency_s.high, lambda s: f"{s * 1e3:.3f}"),
+                number_text(r.latency_s.median * 1e3),
+                interval_text(r.latency_s.low, r.latency_s.high, lambda s: number_text(s * 1e3)),
                 f"{r.samples}",
             ]
             for r in (comparison.a, comparison.b)
@@ -278,6 +278,6 @@ def _print_where(located: WhereRecord, *, every: bool) -> None:
     if len(shown) < len(located.operations):
         console.print_result(f"{len(located.operations) - len(shown)} faster ones not shown; use --all.")
     console.print_result(
-        f"{located.target} ran on {', '.join(located.executed_on)}: {located.latency_s * 1e3:.3f} ms per inference, "
-        f"of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."
+        f"{located.target} ran on {', '.join(located.executed_on)}: {number_text(located.latency_s * 1e3)} ms per "
+        f"inference, of which kernels are {share_text(min(counted / located.latency_s, 1.0))}."
     )

@@ -11,6 +11,7 @@ import click
 
 from pipeline.cli import console
 from pipeline.cli.options import COUNT, debug_option, json_option, on_option, open_store, remeasure_option, store_option
+from pipeline.core.figures import number_text
 
 CAUSE = 240  # characters of a job's cause that its row shows
 
@@ -68,7 +69,7 @@ def _show_batch(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
         [
             r["job"],
             r["best"] or "-",
-            f"{r['median_s'] * 1e3:.3f}" if r["best"] else "-",
+            number_text(r["median_s"] * 1e3) if r["best"] else "-",
             _gain_text(r) if r["best"] else "-",
             shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]

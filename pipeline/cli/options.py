@@ -62,6 +62,7 @@ class Choices:
     store: Path | None
     as_json: bool
     dry_run: bool
+    verbose: bool
     quiet: bool
 
     @classmethod
@@ -204,6 +205,7 @@ def stage_options(command: Command) -> Command:
             ),
             click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output."),
             click.option("--dry-run", is_flag=True, help="Print which stages would run, and why; run nothing."),
+            click.option("--verbose", is_flag=True, help="Print all notes on the result, not the first three."),
             click.option("--quiet", is_flag=True, help="Hide progress."),
             debug_option,
         )

@@ -23,13 +23,14 @@ from pipeline.cli.options import (
     tensorboard_option,
 )
 from pipeline.core.errors import UsageError
-from pipeline.report.text import number_text
+from pipeline.core.figures import number_text
 
 if TYPE_CHECKING:
     from pipeline.result.result import Result
     from pipeline.stages.execution import Forecast
     from pipeline.store.store import Entry
 
+MOST_NOTES = 3  # on a result, where nobody asks for all
 MOST_WORDS = 200  # of a failure in the table; result.json has them all
 
 model_argument = click.argument("model")
@@ -222,7 +223,7 @@ def _advance_and_print(
             if warning:
                 console.print_notice(warning)
         else:
-            show_result(advance.result)
+            show_result(advance.result, verbose=choices.verbose)
         return
     outcome = advance.outcomes[upto]
     summary = _summarise_artifact(upto, outcome.entry)
@@ -294,24 +295,18 @@ def _candidate_cells(candidate: Mapping[str, Any]) -> list[str]:
     return [name, f"{candidate['value_s'] * 1e3:.2f}", level, counts, candidate["found_by"]]
 
 
-def show_result(result: Result) -> None:
-    """Write the table of candidates, what the searches came to, the verdict, and where the files are.
+def show_result(result: Result, *, verbose: bool) -> None:
+    """Write the table of candidates, the verdict, the first notes on it (verbose: all), and where the files are.
 
     Whoever was in the screening alone is told without milliseconds.
     """
-    from pipeline.result.accuracy import accuracy_cell, accuracy_text, checks_text
+    from pipeline.result.accuracy import accuracy_cell
     from pipeline.result.result_text import (
-        alone_text,
         failure_text,
         format_milliseconds,
         format_speedup,
         is_first_sight,
         is_untried,
-        pipelines_text,
-        reader_warnings,
-        search_text,
-        sizes_text,
-        winner_text,
     )
     from runtime.measuring.contest.statistics import TWIN
 
@@ -342,12 +337,36 @@ def show_result(result: Result) -> None:
     console.print_table(
         "", ["candidate", "ms", "range over starts", "per second", ratio, "precision", differs, "description"], rows
     )
-    rates = pipelines_text(record.searches, record.candidates)
-    told = (winner_text(record.candidates), rates, *reader_warnings(record))
-    told += (sizes_text(result.best), alone_text(record.candidates, record.best), accuracy_text(result.best, metric))
-    told += (checks_text(record.contest) if record.contest else "",)
-    for line in (*map(search_text, record.searches), *told):
-        if line:
-            console.print_result(line)
     console.print_result(record.verdict)
+    notes = _ranked_notes(result)
+    shown = notes if verbose else notes[:MOST_NOTES]
+    for note in shown:
+        console.print_result(f"- {note}")
+    if len(notes) > len(shown):
+        files = ", ".join(record.files[kind] for kind in ("result", "report") if kind in record.files)
+        console.print_result(f"- {len(notes) - len(shown)} more notes: --verbose, or in {files}.")
     console.print_result(f"Written to {result.path}: {', '.join(record.files.values())}")
+
+
+def _ranked_notes(result: Result) -> list[str]:
+    """Return what else there is to say of a result: what was lost or disturbed, then of the answer, then the rest."""
+    from pipeline.result.accuracy import accuracy_text, checks_text
+    from pipeline.result.result_text import (
+        alone_text,
+        disturbed_text,
+        pipelines_text,
+        reader_warnings,
+        search_text,
+        sizes_text,
+        untried_text,
+        winner_text,
+    )
+
+    record, best = result.record, result.best
+    lost = [note for note in record.notes if "left out" in note or "disturbed" in note]
+    metric = record.contest.metric if record.contest else ""
+    answer = [sizes_text(best), accuracy_text(best, metric), untried_text(record.candidates), *record.notes]
+    rest = [alone_text(record.candidates, record.best), winner_text(record.candidates)]
+    rest += [pipelines_text(record.searches, record.candidates), *map(search_text, record.searches)]
+    rest += [*reader_warnings(record), checks_text(record.contest) if record.contest else ""]
+    return [note for note in dict.fromkeys([disturbed_text(record), *lost, *answer, *rest]) if note]

@@ -22,6 +22,17 @@ def gap_of(value_s: float, bound_s: float) -> float:
     return max(0.0, 1.0 - bound_s / value_s)
 
 
+def number_text(number: float | None) -> str:
+    """Return a number with four digits, "" for none.
+
+    >>> number_text(166.66), number_text(123456.0), number_text(None)
+    ('166.7', '123,500', '')
+    """
+    if number is None:
+        return ""
+    return f"{number:.4g}" if abs(number) < 9999.5 else f"{float(f'{number:.4g}'):,.0f}"
+
+
 def finite_or_none(value: float | None) -> float | None:
     """Return a figure as a document holds it: None where it is not finite, for JSON has no such number.
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.errors import UsageError
-from pipeline.core.figures import bytes_text, share_text
+from pipeline.core.figures import bytes_text, number_text, share_text
 from pipeline.deploy.emit import TARGETS, library_of
 from pipeline.deploy.rendering import python_literal
 from pipeline.report.charts import ForestRow, front_of
 from pipeline.report.run import TAKEN, RunRecords
-from pipeline.report.text import change_text, count_text, interval_text, number_text, seconds_text, value_text
+from pipeline.report.text import change_text, count_text, interval_text, seconds_text, value_text
 from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord

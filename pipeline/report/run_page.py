@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import PlacewrightError
-from pipeline.core.figures import share_text
+from pipeline.core.figures import number_text, share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, render_page, write_page
 from pipeline.report.plain_page import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
-from pipeline.report.text import number_text, seconds_text, value_text
+from pipeline.report.text import seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 from pipeline.result.accuracy import accuracy_text, checks_text
 from pipeline.result.result import Result

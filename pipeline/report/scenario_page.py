@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.core.figures import bytes_text
+from pipeline.core.figures import bytes_text, number_text
 from pipeline.deploy.several import ScenarioDeployment
 from pipeline.report import charts
 from pipeline.report.page import write_page
 from pipeline.report.plain_page import PlainPage, Section, TableCell, number_cell
-from pipeline.report.text import count_text, interval_text, number_text, seconds_text
+from pipeline.report.text import count_text, interval_text, seconds_text
 from pipeline.scenario.records import ConfigurationRecord, ScenarioResult, ServedFigures
 from pipeline.scenario.verdict import scenario_table
 

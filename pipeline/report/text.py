@@ -52,17 +52,6 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else f"{seconds:.2g} s"
 
 
-def number_text(number: float | None) -> str:
-    """Return a number with four digits, "" for none.
-
-    >>> number_text(166.66), number_text(123456.0), number_text(None)
-    ('166.7', '123,500', '')
-    """
-    if number is None:
-        return ""
-    return f"{number:.4g}" if abs(number) < 9999.5 else f"{float(f'{number:.4g}'):,.0f}"
-
-
 def change_text(new: float | None, old: float | None) -> str:
     """Return by how much a figure changes.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pipeline.core.devices import CostTable, DeviceDocument
 from pipeline.core.estimates import LatencyEstimate
-from pipeline.core.figures import bytes_text, share_text, shares_of
+from pipeline.core.figures import bytes_text, number_text, share_text, shares_of
 from pipeline.core.graph import Graph
 from pipeline.placing.records import ContestRecord, MeasuredRow, SearchRecord
 from pipeline.placing.shortlist import CALIBRATION
@@ -88,8 +88,8 @@ def format_milliseconds(candidate: CandidateRecord, contest: ContestRecord | Non
     latency = candidate.latency_s
     if latency is None or is_first_sight(candidate, contest):
         return "", ""
-    ends = [f"{s * 1e3:.3f}" for s in (latency.fastest, latency.slowest) if s is not None]
-    return f"{latency.median * 1e3:.3f}", " to ".join(ends)
+    ends = [number_text(s * 1e3) for s in (latency.fastest, latency.slowest) if s is not None]
+    return number_text(latency.median * 1e3), " to ".join(ends)
 
 
 def format_speedup(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
@@ -268,7 +268,7 @@ def alone_text(candidates: Sequence[CandidateRecord], best: str) -> str:
 
 def sizes_text(c: CandidateRecord) -> str:
     """Return what a candidate takes at each of several sizes of the inputs; "" where there is one."""
-    each = (f"{s.latency_s * 1e3:.3f} ms at {s.shapes}, {s.times_as_fast:.3f} times as fast" for s in c.sizes)
+    each = (f"{number_text(s.latency_s * 1e3)} ms at {s.shapes}, {s.times_as_fast:.3f} times as fast" for s in c.sizes)
     return f"{c.name} by size: {'; '.join(each)}." if c.sizes else ""
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import MissingPackageError, UsageError
 from pipeline.core.settings import CoarsenSettings, EmbedSettings, GroupSettings, PlaceSettings
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import placers_called, read_declaration
+from pipeline.shared.partition import tell_once
 from pipeline.stages.host import HostMachine
 
 Choice = tuple[str, dict[str, Any]]  # the name of an implementation, and all its parameters
@@ -20,6 +22,7 @@ COMPARED_ALIKE = ("accuracy", "tolerance", "low_tolerance", "metric", "metric_dr
 MEASURED_ALIKE = ("timeout_s", *COMPARED_ALIKE, "memory_bytes")
 HALVES = "the devices are halves of one CPU that nobody asked for"
 NO_SPLIT = "no split is measured"
+LEARNING_PACKAGES = ("torch", "torch_geometric")
 LEARNING_BUDGET_S = 90.0  # below it a placer that learns gets no further than being loaded
 
 
@@ -49,11 +52,26 @@ def measurer_of(settings: Settings, name: str) -> Choice:
 
 
 def placers_of(settings: Settings) -> tuple[str, ...]:
-    """Return the placers of a run: those chosen; of the defaults, learners only where the budget lets them learn."""
+    """Return the placers of a run: those chosen; of the defaults, learners only where budget and packages let them."""
     chosen = settings.place.use
-    if chosen != PlaceSettings().use or settings.budget_s >= LEARNING_BUDGET_S:
+    if chosen != PlaceSettings().use:
         return chosen
-    return tuple(name for name in chosen if not read_declaration("place", name).learns)
+    learned = settings.budget_s >= LEARNING_BUDGET_S
+    return tuple(name for name in chosen if _is_possible_default(name, learned=learned))
+
+
+def _is_possible_default(name: str, *, learned: bool) -> bool:
+    """Return whether a placer takes part unasked; learned: whether those that learn do."""
+    missing = next((package for package in LEARNING_PACKAGES if find_spec(package) is None), None)
+    if missing is None:
+        return learned or not read_declaration("place", name).learns
+    try:
+        learns = read_declaration("place", name).learns
+    except MissingPackageError:
+        learns = True
+    if learns and learned:
+        tell_once(f"The placer {name} is left out: it needs the package {missing}, which is not installed.")
+    return not learns
 
 
 def brought_by_placers(settings: Settings) -> list[tuple[str, str]]:

@@ -38,6 +38,7 @@ from pipeline.stages.choices import (
     choice_of,
     choices_of,
     evaluators_of,
+    is_learned,
     measurer_of,
     placers_of,
     search_settings,
@@ -74,8 +75,8 @@ class PlaceParams:
     """
 
     use: tuple[Choice, ...]
-    embedder: Choice
-    grouper: Choice
+    embedder: Choice | None  # this and the next: None where no placer learns
+    grouper: Choice | None
     evaluator: Choice
     devices: Choice | None
     reward: Literal["simulated", "measured", "hybrid"]
@@ -94,11 +95,11 @@ def plan_place(run: RunPlan) -> PlannedStage:
     settings = search_settings(run.settings)
     place, placers, asked = settings.place, placers_of(settings), evaluators_of(settings)
     real = any(read_declaration("measure", name).real for name in asked)
-    rounds = len(asked) > 1
+    rounds, learned = len(asked) > 1, is_learned(settings)
     params = PlaceParams(
         use=choices_of(settings, "place", placers),
-        embedder=choice_of(settings, "embed", settings.embed.use),
-        grouper=choice_of(settings, "group", settings.group.use),
+        embedder=choice_of(settings, "embed", settings.embed.use) if learned else None,
+        grouper=choice_of(settings, "group", settings.group.use) if learned else None,
         evaluator=measurer_of(settings, asked[0]),
         devices=measurer_of(settings, asked[1]) if rounds else None,
         reward="hybrid" if rounds else "measured" if read_declaration("measure", asked[0]).real else "simulated",
@@ -292,7 +293,7 @@ def _make_searchers(
 def _problem(work: StepContext, params: PlaceParams, subject: Subject, grouping: Grouping) -> Problem:
     """Return the problem of placing what the stages before have left."""
     problem = coarse_problem(subject.graph, subject.topology, subject.costs, grouping)
-    if "group" not in work.inputs:  # no placer learns
+    if params.embedder is None or params.grouper is None:
         return problem
     embedding = payload.load_arrays(work.read("embed", "embedding.npz"))
     policy = PolicyInputs(

@@ -107,12 +107,25 @@ def test_the_result_goes_to_standard_output_and_what_ran_to_standard_error(
 
 
 def test_the_table_says_of_every_search_what_it_came_to(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store)]) == 0
+    assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store), "--verbose"]) == 0
     number = r"[0-9.]+"
     said = capsys.readouterr().out
     assert re.search(r"greedy simulated \d+ placements, of which .* measured\. ", said)
     assert re.search(rf"The best, .*, (took|is predicted to take) {number} ms", said)
     assert re.search(rf"greedy 1 +{number} +[AB] \d+ %, [AB] \d+ %", said)
+
+
+def test_the_verdict_comes_before_at_most_three_notes(warm: Warm, capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for more in ((), ("--verbose",)):
+        assert run_command_line(["tune", str(warm.model), "--run", str(warm.run), *options(warm.store), *more]) == 0
+        lines = capsys.readouterr().out.replace("\n  ", " ").splitlines()
+        verdict = next(i for i, line in enumerate(lines) if line.startswith(Result.load(warm.run).record.verdict[:40]))
+        told.append([line for line in lines if line.startswith("- ")])
+        assert all(lines.index(note) > verdict for note in told[-1])
+    assert told[0][:3] == told[1][:3]
+    assert re.fullmatch(r"- \d+ more notes: --verbose, or in result.json, report.html.", told[0][3])
+    assert len(told[1]) > len(told[0])
 
 
 def test_stage_commands_print_tables_and_sentences_and_the_same_as_json(
