@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ from pipeline.cli.options import (
     shape_option,
     store_option,
 )
+from pipeline.core.errors import list_some
 from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     )
     from pipeline.offline.scenario import Scenario
     from pipeline.offline.search import Effort
+    from pipeline.placing.near import NearRecord
+    from pipeline.placing.robust import RobustRecord
     from pipeline.progress.curve import Row
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -45,6 +49,7 @@ PATH = click.Path(path_type=Path)
 WRITTEN = ("out", "trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
 OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
+MOVES_SHOWN = 10  # that are told to people; the answer as JSON has all
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
 OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "max-fw-bw": "pipelined", "latency": "latency"}
 PASSES = {"max-fw-bw": {"measure.pipelined.passes": "apart"}}
@@ -113,6 +118,10 @@ def scenario_options(command: Command) -> Command:
 @click.option("--budget", help="Time limit of the search, such as 30s; default 10s without another limit.")
 @click.option("--evaluations", type=COUNT, help="Most placements to evaluate.")
 @click.option("--gap", default="0", help="Stop at this optimality gap: 1%% or 0.01.")
+@click.option("--near", type=PATH, help="Earlier placement, {operation: device} or an answer, of which little moves.")
+@click.option("--moves", type=click.IntRange(min=0), help="With --near: most operations that may move.")
+@click.option("--move-price", help="With --near: least gain per moved operation, such as 0.1ms.")
+@click.option("--robust", help="Residual of the costs, such as 10%%: minimise the 90th percentile under it.")
 @click.option("--curve", type=PATH, help="Write the learning curve as .svg, .png or .jsonl (numbers).")
 @click.option("--tensorboard", type=PATH, help="Folder for TensorBoard event files, written during the search.")
 @click.option("--checkpoint", type=PATH, help="Folder of the learning state; an interrupted search resumes from it.")
@@ -146,7 +155,7 @@ def search(**options: Any) -> None:
     )
     if options["objective"] is not None:
         options["evaluator"] = OBJECTIVES[options["objective"]]
-    scenario = scenario_from_options(options, ordered=options["mode"] == "order")
+    scenario = _with_earlier(scenario_from_options(options, ordered=options["mode"] == "order"), options)
     if options["on"] is not None:
         document = _search_on(scenario, effort, options)
         _write_report(scenario, document, options["report"])
@@ -168,6 +177,23 @@ def search(**options: Any) -> None:
     _write_report(scenario, document, options["report"], curve.rows)
     _print_answer(document, _of_search(document), options, placed=document)
     _print_warnings(document)
+
+
+def _with_earlier(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with the earlier placement that it stays near, and with the residual of its costs.
+
+    Raises:
+        UsageError: an option needs another, or has a wrong value.
+    """
+    from pipeline.core.errors import UsageError
+    from pipeline.settings.config import parse_share, parse_time
+
+    near, moves, price, robust = (options[name] for name in ("near", "moves", "move_price", "robust"))
+    if near is None and (moves is not None or price is not None):
+        raise UsageError("--moves and --move-price count operations of an earlier placement.", "Give --near FILE.")
+    price_s = 0.0 if price is None else parse_time(price, "price of a move", "0.1ms")
+    residual = None if robust is None else parse_share(robust, "residual")
+    return replace(scenario, near=near, moves=moves, move_price_s=price_s, robust=residual)
 
 
 def _print_warnings(document: SearchDocument) -> None:
@@ -324,8 +350,33 @@ def _of_search(document: SearchDocument) -> list[str]:
         f"{_ms_text(value_s)}, found by {document['found_by']}; {standing}",
         *_compare_with_single(document),
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
+        *_of_earlier(document["near"]),
+        *_of_residual(document["robust"]),
         *_of_stages(document["replicated"]),
         *_format_orders(document, document["planned_s"]),
+    ]
+
+
+def _of_earlier(near: NearRecord | None) -> list[str]:
+    """Return what moved since an earlier placement, and what is new or gone."""
+    if near is None:
+        return []
+    before = "infeasible by now" if near["before_s"] is None else f"{_ms_text(near['before_s'])} without moving"
+    lines = [f"{len(near['moved'])} operations move; {before}{'; optimal within the limit' if near['optimal'] else ''}"]
+    lines += [f"moves: {row['operation']}, {row['before']} to {row['now']}" for row in near["moved"][:MOVES_SHOWN]]
+    told = (("new", near["added"]), ("gone", near["removed"]), ("with no device any more", near["device_gone"]))
+    return [*lines, *(f"{len(names)} {what}: {list_some(names)}" for what, names in told if names)]
+
+
+def _of_residual(robust: RobustRecord | None) -> list[str]:
+    """Return what a placement takes under disturbed costs, beside the nominal one."""
+    if robust is None:
+        return []
+    at_most, nominal, whole = (_ms_text(robust[key]) for key in ("value_s", "nominal_value_s", "nominal_s"))
+    residual, share = share_text(robust["residual"]), share_text(robust["quantile"])
+    return [
+        f"with costs off by {residual}: at most {at_most} in {share} of {robust['draws']} draws; the best without, "
+        f"{whole}, at most {nominal}; {robust['differs']} operations differ"
     ]
 
 

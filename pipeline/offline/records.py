@@ -6,6 +6,10 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
+from pipeline.placing.near import NearRecord
+from pipeline.placing.robust import RobustRecord
+from pipeline.placing.single_moves import RegretRecord
+
 
 class ScenarioRecord(TypedDict):
     """What was asked, and how large it is."""
@@ -133,6 +137,9 @@ class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     stages: list[PipelineStageRecord] | None
     calls: list[CallRecord] | None
     replicated: list[PipelineStageRecord] | None
+    regret: list[RegretRecord]
+    near: NearRecord | None
+    robust: RobustRecord | None
 
 
 class MembersDocument(SearchDocument):

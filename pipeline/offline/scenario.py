@@ -21,6 +21,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Simulator, Subject
 from pipeline.offline.records import PlacedRecord
+from pipeline.placing.near import Near
 from pipeline.placing.setup import problem_of, with_policy
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
@@ -57,7 +58,9 @@ class Scenario:
     "" for its own default.
     memory: whether what does not fit is refused. ties: whether colocation constraints hold. ordered: whether placements
     carry priorities. pins: a JSON file {operation: device}. cost_scale: see `read_msr`. settings: dotted keys,
-    "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read.
+    "place.NAME.KEY" and "measure.NAME.KEY", and how a model is read. Of a search, near: a JSON file of an earlier
+    placement, moves: of whose operations at most so many move, each for a gain of at least move_price_s; robust: the
+    residual of the costs, under which the 90th percentile counts.
     """
 
     graph: str
@@ -74,6 +77,10 @@ class Scenario:
     calls: int = 1
     seed: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    near: str | Path | None = None
+    moves: int | None = None
+    move_price_s: float = 0.0
+    robust: float | None = None
 
     def parameters(self, stage: str, name: str) -> dict[str, Any]:
         """Return what the settings say of one implementation.
@@ -280,6 +287,30 @@ def read_placement(path: Path, case: LoadedScenario) -> Placement:
     return placement_of(read_object(path, "a placement"), case, str(path))
 
 
+def near_of(case: LoadedScenario) -> Near:
+    """Return the earlier placement that a scenario is to stay near.
+
+    Raises:
+        UsageError: the file cannot be read, or is of another graph.
+    """
+    scenario = case.scenario
+    document = _devices_of(read_object(Path(scenario.near or ""), "a placement"), case, str(scenario.near))
+    return Near.of(document, case.problem, limit=scenario.moves, price_s=scenario.move_price_s)
+
+
+def _devices_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -> dict[str, str]:
+    """Return {operation: device} of a document, without a model's operations that are merged with others.
+
+    Raises:
+        UsageError: it is none.
+    """
+    devices = document["placement"] if isinstance(document.get("placement"), Mapping) else document
+    if not all(isinstance(device, str) for device in devices.values()):
+        raise UsageError(f"{what} does not name one device per operation.", "Write JSON {operation: device}.")
+    merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
+    return {name: device for name, device in devices.items() if name not in merged}
+
+
 def placement_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -> Placement:
     """Return the placement of {operation: device}, or of a document with `placement` and perhaps `priority`.
 
@@ -288,13 +319,9 @@ def placement_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -
     Raises:
         UsageError: it is of another graph.
     """
-    nested = isinstance(document.get("placement"), Mapping)
-    devices, priority = (document["placement"], document.get("priority")) if nested else (document, None)
-    if not all(isinstance(device, str) for device in devices.values()):
-        raise UsageError(f"{what} does not name one device per operation.", "Write JSON {operation: device}.")
-    merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
-    kept = {name: device for name, device in devices.items() if name not in merged}
-    return Placement.from_document({"placement": kept, "priority": priority}, case.graph.names, case.topology.names)
+    priority = document.get("priority") if isinstance(document.get("placement"), Mapping) else None
+    devices = _devices_of(document, case, what)
+    return Placement.from_document({"placement": devices, "priority": priority}, case.graph.names, case.topology.names)
 
 
 def read_object(path: Path, what: str) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from pipeline.core.graph import Grouping
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.params import canonical
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget, Progress, ProgressHook
+from pipeline.core.problem import Budget, Problem, Progress, ProgressHook
 from pipeline.core.settings import WORTH_LEAST, WORTH_S
 from pipeline.core.simulation import LEVELS
 from pipeline.core.stages import Answer, LearningPlacer, Placer, Simulator
@@ -31,10 +32,13 @@ from pipeline.offline.records import (
     SearchDocument,
     SimulateRecord,
 )
-from pipeline.offline.scenario import LoadedScenario, Scenario, load, placement_of, read_placement
+from pipeline.offline.scenario import LoadedScenario, Scenario, load, near_of, placement_of, read_placement
 from pipeline.offline.stages import replicated_records, stage_records
 from pipeline.placing.compile_kernels import compile_kernels, telling_of_compiling
+from pipeline.placing.near import NearRecord, place_near
 from pipeline.placing.recipes import for_placer, lift_answer
+from pipeline.placing.robust import RobustRecord, place_robust
+from pipeline.placing.single_moves import regrets
 from pipeline.placing.worth import WorthFigures, WorthRecord, judge_worth
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.perfetto import check_writable, write_trace
@@ -125,11 +129,11 @@ def _run_search(
     compile_kernels((effort.placer,), scenario.evaluator, case.graph.n, say=say)
     begun = time.monotonic()
     try:
-        answer, evaluations = _place_case(case, simulator, placer, effort.budget, partial(hook, effort.placer))
+        found = _place_scenario(case, simulator, placer, effort, partial(hook, effort.placer))
     except DeviceError as error:
         raise _short_of_memory(case, simulator) or error from error
     seconds = time.monotonic() - begun
-    best = answer.best
+    answer, best = found.answer, found.answer.best
     if isinstance(best.result, MeasurementFailed):
         raise _infeasible_error(case, simulator, answer)
     answer = _with_bound(case, simulator, answer)
@@ -145,7 +149,7 @@ def _run_search(
         "proven": answer.proven,
         "bound_by": answer.bound_by,
         "found_by": best.found_by,
-        "evaluations": evaluations,
+        "evaluations": found.evaluations,
         "seconds": seconds,
         "planned_s": None if math.isnan(best.planned_s) else best.planned_s,
         "own_s": answer.own_s if math.isfinite(answer.own_s) else None,
@@ -153,6 +157,9 @@ def _run_search(
         "stages": stage_records(case, best.placement),
         "calls": call_records(case, best.placement),
         "replicated": None if effort.replicate is None else replicated_records(case, effort.replicate),
+        "regret": regrets(case.problem, simulator, best.placement),
+        "near": found.near,
+        "robust": found.robust,
         **_figures_record(case, simulator, best.placement),
         **case.lifted(best.placement),
     }
@@ -160,6 +167,53 @@ def _run_search(
         write_official(Path(official), case, best.placement)
     _write_trace(simulator, best.placement, trace)
     return document
+
+
+class _Found(NamedTuple):
+    """What a search of a scenario came to."""
+
+    answer: Answer
+    evaluations: int
+    near: NearRecord | None = None
+    robust: RobustRecord | None = None
+
+
+def _place_scenario(
+    case: LoadedScenario, simulator: Simulator, placer: Placer, effort: Effort, progress: ProgressHook
+) -> _Found:
+    """Return what a placer answers: for the costs as they are, near an earlier placement, or under disturbed costs.
+
+    Raises:
+        UsageError: two of these exclude each other.
+    """
+    scenario = case.scenario
+    if scenario.near is None and scenario.robust is None:
+        return _Found(*_place_case(case, simulator, placer, effort.budget, progress))
+    kept = effort.checkpoint is not None or effort.policy is not None
+    if kept or (scenario.near is not None and scenario.robust is not None):
+        raise UsageError("--near, --robust, and --checkpoint or --policy exclude each other.", "Give one of them.")
+
+    def under(problem: Problem, seed: int = scenario.seed) -> LoadedScenario:
+        costs = case.costs if problem.costs is None else problem.costs
+        return replace(case, scenario=replace(scenario, seed=seed), problem=problem, costs=costs)
+
+    def place(problem: Problem, budget: Budget, seed: int) -> tuple[Answer, int]:
+        asked = under(problem, seed)
+        return _place_case(asked, asked.simulator(), placer, budget, progress)
+
+    if scenario.robust is not None:
+        answer, spent, robust = place_robust(
+            case.problem,
+            scenario.robust,
+            lambda problem: under(problem).simulator(),
+            place,
+            effort.budget,
+            seed=scenario.seed,
+        )
+        return _Found(answer, spent, robust=robust)
+    near = near_of(case)
+    answer, spent, told = place_near(case.problem, near, case.simulator(), place, effort.budget, seed=scenario.seed)
+    return _Found(answer, spent, near=told)
 
 
 def _place_case(

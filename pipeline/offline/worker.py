@@ -16,8 +16,8 @@ from pipeline.offline.search import Effort, search
 from pipeline.settings.registry import file_parameters, load_implementation
 from pipeline.system.workers import Begin, ignore_step, serve_commands
 
-PATHS = ("costs", "pins", "checkpoint", "policy")
-READ = ("graph", "topology", "costs", "pins", "policy")  # what names files, if it does
+PATHS = ("costs", "pins", "near", "checkpoint", "policy")
+READ = ("graph", "topology", "costs", "pins", "near", "policy")  # what names files, if it does
 INPUT = "coarsen.input"  # the setting that does, beside parameters of placers and simulators
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from pipeline.core.errors import list_some
 from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
@@ -20,6 +21,7 @@ from pipeline.report.plain_page import PlainPage, Section
 from pipeline.report.text import count_text, seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 
+REGRETS = 10  # that the page shows; the answer as JSON has all
 Answer = SearchDocument | SimulateRecord
 
 
@@ -56,6 +58,7 @@ def search_page(case: LoadedScenario, answer: Answer, *, command: str, curve: Se
                 rows=_device_rows(answer, placed),
                 numbers=(1, 2, 3, 4),
             ),
+            *_regret_sections(answer),
         ],
         after=[
             Section("The search", chart=charts.draw_curves(curve)),
@@ -158,6 +161,27 @@ def _device_rows(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
     return [
         (d, share_text(shares.get(d, 0.0)), seconds_text(s), share_text(s / whole_s), bytes_text(peak[d]))
         for d, s in answer["busy_s"].items()
+    ]
+
+
+def _regret_sections(answer: Answer) -> list[Section]:
+    """Return what the second-best devices of the operations cost that need their own most."""
+    rows = [
+        (list_some(row["operations"]), row["device"], row["second"], seconds_text(row["cost_s"]))
+        for row in (answer["regret"] if _is_search(answer) else ())
+        if row["second"] is not None and row["cost_s"] is not None
+    ]
+    if not rows:
+        return []
+    title = "Operations that need their device most"
+    return [
+        Section(
+            title,
+            "What the second-best device costs, all else as it is.",
+            columns=("operation", "device", "second best", "costs"),
+            rows=rows[:REGRETS],
+            numbers=(3,),
+        )
     ]
 
 

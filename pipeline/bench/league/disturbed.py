@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from pipeline.bench.cases import BenchCase
 from pipeline.bench.league.standings import LeagueRow
 from pipeline.core.devices import CostTable
@@ -15,6 +13,7 @@ from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
 from pipeline.core.placement import Placement
+from pipeline.placing.robust import disturbed_costs
 
 
 class RerunRow(LeagueRow):
@@ -33,11 +32,8 @@ def with_noise(case: BenchCase, records: Sequence[LeagueRow], sd: float, draws: 
     costs = costs_of(case)
     rows: list[RerunRow] = []
     for draw in range(draws):
-        rng = np.random.default_rng([draw, case.subject.graph.n])
-        kinds = [device.kind for device in case.subject.topology.devices]
-        error = {kind: rng.normal(-(sd**2) / 2, sd, case.subject.graph.n) for kind in dict.fromkeys(kinds)}
-        factor = np.exp(np.stack([error[kind] for kind in kinds], axis=1))  # [n, p]
-        disturbed = replace(case, subject=replace(case.subject, costs=replace(costs, op_s=costs.op_s * factor)))
+        drawn = disturbed_costs(costs, case.subject.topology, sd, seed=draw)
+        disturbed = replace(case, subject=replace(case.subject, costs=drawn))
         rows += rerun(disturbed, records, seed=draw)
     return rows
 
