@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import StoreError, UsageError
+from pipeline.core.errors import UNPARSABLE, StoreError, UsageError
 from pipeline.core.problem import Progress
 from pipeline.store.checkpoint import replace_file
 
@@ -142,9 +142,12 @@ def read_rows(path: Path) -> list[Row]:
         StoreError: the file cannot be read.
     """
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, *UNPARSABLE) as error:
         raise StoreError(f"{path} holds no curve: {error}.", "Run the search again.") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise StoreError(f"{path} holds no curve: a line is no JSON object.", "Run the search again.")
+    return rows
 
 
 def plot_curve(rows: Sequence[Row], path: Path) -> None:

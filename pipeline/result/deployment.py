@@ -50,6 +50,8 @@ class Deployment:
             raise _unfinished_error(path)
         try:
             record = from_json(PlacementRecord, read_json(file))
+            if not record.model.file or Path(record.model.file).name != record.model.file:
+                raise ValueError("its model lies elsewhere")
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error
         deployment = cls(path, record)

@@ -98,9 +98,13 @@ def from_json(kind: type[Kind], document: Any) -> Kind:
     Raises:
         ValueError: it holds none.
     """
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
-    return TypeAdapter(kind).validate_python(document)
+    try:
+        return TypeAdapter(kind).validate_python(document)
+    except ValidationError as error:  # whose own words take several lines
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def save_graph(path: Path, graph: Graph) -> None:

@@ -1,33 +1,46 @@
-"""Journals: files of JSON Lines that outlive an interruption, one record a line."""
+"""Journals: files of JSON Lines that outlive an interruption, one record a line, each with a checksum of itself."""
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.errors import UNPARSABLE
 from pipeline.system.private_files import open_alike
 
+CHECKSUM = "crc32"
 
-def load_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a journal, none without a file; a torn last line is cut off, what is no record left out."""
+
+def load_lines(path: Path, *, summed: bool = True) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of a journal, none without a file; a torn last line is cut off, what is damaged left out.
+
+    summed: whether lines without a checksum are left out, too.
+    """
     if not path.exists():
         return
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     os.truncate(path, whole)
-    for line in content[:whole].splitlines():
+    for line in content[:whole].split(b"\n"):
         try:
-            document = json.loads(line)
-        except ValueError:
+            record = json.loads(line)
+        except UNPARSABLE:
             continue
-        if isinstance(document, Mapping):
-            yield document
+        if isinstance(record, dict):
+            told = record.pop(CHECKSUM, None)
+            if told == _checksum(record) or (told is None and not summed):
+                yield record
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a record to a journal, which is made if there is none."""
     with open_alike(path, "a") as out:
-        out.write(json.dumps(record) + "\n")
+        out.write(json.dumps({**record, CHECKSUM: _checksum(record)}) + "\n")
+
+
+def _checksum(record: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(record).encode())

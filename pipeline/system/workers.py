@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.core.errors import PlacewrightError, error_document
+from pipeline.core.errors import UNPARSABLE, PlacewrightError, error_document
 from pipeline.system.process import Piped, describe_ending, die_with_parent, take_next
 
 TASKS = 32  # after which a worker is replaced: what its libraries hold on to, and leak, has an end
@@ -67,9 +67,14 @@ class Worker:
         """
         if not line:
             return {"error": {"cause": self._end(), "remedy": ""}, "died": True, "doing": self.doing}
-        answer: Answer = json.loads(line)
+        try:
+            answer: Answer = json.loads(line)
+        except UNPARSABLE:
+            answer = {}
+        if not isinstance(answer, dict) or not answer:  # native code wrote into it
+            return {"error": {"cause": "The answer of a process is damaged.", "remedy": ""}, "died": True, "doing": ""}
         if BEGUN in answer:
-            self.doing = answer[BEGUN]
+            self.doing = str(answer[BEGUN])
             return None
         self.at = ""
         return answer

@@ -117,7 +117,7 @@ def read_machine_lines(path: Path) -> list[MachineLine]:
 
 def _lines_of(file: Path) -> Iterator[MachineLine]:
     adapter = TypeAdapter(MachineLine)
-    for document in load_lines(file):
+    for document in load_lines(file, summed=False):
         if document.get("schema") == SCHEMA:
             try:
                 yield adapter.validate_python(document)

@@ -11,10 +11,21 @@ import resource
 import sys
 from pathlib import Path
 
-from tests.campaigns.runner import load_campaigns, print_summary, read_lines, run_campaign, summary_row
+from tests.campaigns.runner import (
+    WrongError,
+    count_kinds,
+    load_campaigns,
+    print_summary,
+    read_lines,
+    run_campaign,
+    summary_row,
+)
 
 MOST_BYTES = 6 << 30  # a campaign that goes wrong must not take the machine with it
-NAMES = ("files", "models", "graphs", "kills", "faults", "devices", "numbers", "hostile", "platforms", "endurance")
+NAMES = (
+    *("files", "readers", "models", "graphs", "kills", "faults", "devices"),
+    *("numbers", "hostile", "platforms", "endurance"),
+)
 
 
 def main() -> int:
@@ -32,7 +43,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))  # of this process, and of each that it starts
     campaigns = load_campaigns(given.only)
     total = sum(campaign.share for campaign in campaigns)
-    rows = []
+    rows, concluded, wrong = [], [], []
     for campaign in campaigns:
         if given.show:
             lines = read_lines(given.out / f"{campaign.name}.jsonl")
@@ -43,8 +54,13 @@ def main() -> int:
             if line.failed:
                 print(f"{campaign.name} {line.seed}: {line.failed}\n")
         rows.append(summary_row(campaign.name, lines))
+        try:
+            concluded.append(campaign.conclude(count_kinds(lines)))
+        except WrongError as error:
+            wrong.append(f"{campaign.name}: {error}")
     print_summary(rows)
-    return int(any(row[4] != "0" for row in rows))
+    print(*filter(None, (*concluded, *wrong)), sep="\n")
+    return int(bool(wrong) or any(row[4] != "0" for row in rows))
 
 
 if __name__ == "__main__":

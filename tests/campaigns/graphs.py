@@ -28,6 +28,7 @@ from pipeline.settings.registry import build_implementation, implementation_tabl
 from pipeline.testing.problems import SumEvaluator, ignore_progress
 from policy.place.exact.shared.proofs import lower_bound
 from tests.campaigns.runner import Campaign, Case, Judge, require
+from tests.plain_listsched import PlainMachine
 from tests.small_cases import small_case
 
 CLOSE = 1e-9
@@ -40,7 +41,11 @@ RULES: Sequence[tuple[str, dict[str, Any]]] = (
     ("pipelined", {}),
     ("latency", {}),
 )
-ORDERS = 40  # priorities drawn where orders count
+ORDERS = 8  # priorities drawn where orders count
+LARGE_EVERY = 50  # the others have five operations at most, and placers that take milliseconds
+PROOF_S = 0.02  # for a bound, of a small problem
+QUICK = ("single", "random", "round_robin", "greedy", "heft", "cpop", "peft", "etf", "critical_path", "m_etf", "m_sct")
+QUICK = (*QUICK, "m_topo", "metis", "expert", "min_cut", "dp", "dpl", "pipedream", "latency_dp", "anneal", "multilevel")
 SLOW = ("gdp", "sgdp", "hdp", "placeto", "hsdag_paper", "hsdag_released", "hsdag", "neural_list", "milp", "cpsat")
 
 
@@ -48,6 +53,8 @@ def drawn_problem(case: Case) -> Problem:
     """Return a small problem, of every second one with times and links that differ by orders of magnitude."""
     rng = case.rng
     problem = small_case(int(rng.integers(10**9))).problem
+    while problem.graph.n > 5 and not is_large(case):
+        problem = small_case(int(rng.integers(10**9))).problem
     costs, topology = problem.costs, problem.topology
     if costs is None:
         raise ValueError("a problem without costs")
@@ -59,11 +66,24 @@ def drawn_problem(case: Case) -> Problem:
         links = np.where(apart, topology.link_bytes_per_s * speed, np.inf)
         topology = dataclasses.replace(topology, link_bytes_per_s=links)
         problem = problem.on(topology=topology, costs=dataclasses.replace(costs, op_s=op_s))
+    if not is_large(case):
+        return problem
     features = node_features(problem.graph, Grouping.identity(problem.graph.n), problem.costs).values
     policy = PolicyInputs(
         features, build_implementation("embed", "directed"), build_implementation("group", "identity")
     )
     return dataclasses.replace(problem, policy=policy)
+
+
+def is_large(case: Case) -> bool:
+    """Return whether a case may take seconds."""
+    return case.seed % LARGE_EVERY == LARGE_EVERY - 1
+
+
+def drawn_placer(case: Case) -> str:
+    """Return a placer, a quick one for a small case."""
+    names = sorted(implementation_table("place")) if is_large(case) else QUICK
+    return str(names[case.rng.integers(len(names))])
 
 
 def simulator_for(problem: Problem, rules: tuple[str, dict[str, Any]]) -> Any:
@@ -108,7 +128,7 @@ def judge_bound(case: Case) -> str:
     problem, rules = drawn_problem(case), RULES[case.rng.integers(len(RULES))]
     simulator = simulator_for(problem, rules)
     least_s = least_of(problem, simulator)
-    bound_s, by = lower_bound(problem, simulator.execution, seconds=2.0, one_to_one=True)
+    bound_s, by = lower_bound(problem, simulator.execution, seconds=2.0 if is_large(case) else PROOF_S, one_to_one=True)
     require(bound_s <= least_s * (1 + CLOSE), f"{rules}: {by} proves {bound_s}, and a placement takes {least_s}")
     if rules[0] == "listsched" and math.isfinite(least_s):
         device = np.array([p.device for p in every_placement(problem)], np.int32)
@@ -143,9 +163,9 @@ def least_of(problem: Problem, simulator: Any) -> float:
 def judge_placer(case: Case) -> str:
     """Hold what a placer says on a simulator against all placements."""
     problem, rules = drawn_problem(case), RULES[case.rng.integers(len(RULES))]
-    names = sorted(implementation_table("place"))
-    name = "portfolio" if case.rng.random() < 0.4 else str(names[case.rng.integers(len(names))])
-    evaluations = int(case.rng.choice([1, 2, 7, 40, 3000 if name not in SLOW else 60]))
+    name = "portfolio" if case.rng.random() < (0.4 if is_large(case) else 0.05) else drawn_placer(case)
+    most = 40 if not is_large(case) else 60 if name in SLOW else 3000
+    evaluations = int(case.rng.choice([1, 2, 7, 40, most]))
     simulator, where = simulator_for(problem, rules), f"{name} on {rules} with {evaluations} evaluations"
     least_s = least_of(problem, simulator)
     before = simulator.evaluations
@@ -188,8 +208,7 @@ def check_answer(problem: Problem, simulator: Any, answer: Answer, least_s: floa
 def judge_unreliable(case: Case) -> str:
     """Hold a placer to its evaluator, of which measurements fail, scatter and are interrupted."""
     problem = drawn_problem(case)
-    names = sorted(implementation_table("place"))
-    name = str(names[case.rng.integers(len(names))])
+    name = drawn_placer(case)
     evaluations = int(case.rng.choice([1, 2, 5, 20]))
     seconds = float(case.rng.choice([0.01, 0.1, 1.0])) if case.rng.random() < 0.4 else None
     evaluator, where = Unreliable(problem, case.rng), f"{name} with {evaluations} evaluations and {seconds} s"
@@ -216,10 +235,58 @@ def judge_unreliable(case: Case) -> str:
     return "measured"
 
 
+def judge_told_otherwise(case: Case) -> str:
+    """Hold a simulator against itself with all seconds doubled, and with devices called otherwise; against a plain one.
+
+    Doubling is exact in floating point.
+    """
+    problem, rules = drawn_problem(case), RULES[case.rng.integers(len(RULES))]
+    simulator, where = simulator_for(problem, rules), str(rules)
+    device = np.array([p.device for p in every_placement(problem)], np.int32)
+    if device.size == 0 or problem.costs is None:
+        return "nothing fits"
+    found = simulator.simulate(device)
+    topology, costs, p = problem.topology, problem.costs, problem.topology.p
+    slow = dataclasses.replace(
+        topology,
+        link_bytes_per_s=topology.link_bytes_per_s / 2,
+        link_latency_s=topology.link_latency_s * 2,
+    )
+    twice = dataclasses.replace(costs, op_s=costs.op_s * 2, launch_s=costs.launch_s * 2)
+    doubled = simulator_for(problem.on(topology=slow, costs=twice), rules).simulate(device)
+    if rules[1] != {"level": "T1"}:  # which has seconds of its own
+        require((doubled.value_s == 2 * found.value_s).all(), f"{where}: {found.value_s} become {doubled.value_s}")
+    require((doubled.peak_bytes == found.peak_bytes).all(), f"{where}: bytes depend on seconds")
+    if rules[0] == "listsched":
+        row = device[int(case.rng.integers(device.shape[0]))]
+        plain = PlainMachine(problem.graph, topology, costs.op_s, simulator.execution, row.tolist(), None)
+        ours = float(simulator.fork().simulate(row[None]).value_s[0])
+        theirs = plain.go().value_s
+        require(math.isclose(ours, theirs, rel_tol=CLOSE), f"{where}: {row} takes {ours}, plainly {theirs}")
+        return "simulated by listsched"  # where of equal claims the first device's comes first
+    order = case.rng.permutation(p)
+    back = np.argsort(order).astype(np.int32)
+    swapped = dataclasses.replace(
+        topology,
+        devices=tuple(topology.devices[d] for d in order),
+        link_bytes_per_s=topology.link_bytes_per_s[np.ix_(order, order)],
+        link_latency_s=topology.link_latency_s[np.ix_(order, order)],
+    )
+    moved = dataclasses.replace(costs, devices=swapped.names, op_s=costs.op_s[:, order], launch_s=costs.launch_s[order])
+    other = problem.on(topology=swapped, costs=moved, allowed=problem.allowed[:, order])
+    again = simulator_for(other, rules).simulate(back[device])
+    alike = np.isclose(again.value_s, found.value_s, rtol=CLOSE)
+    require(alike.all(), f"{where}: devices in the order {order} take {again.value_s}, not {found.value_s}")
+    require(
+        (again.peak_bytes[:, back] == found.peak_bytes).all(), f"{where}: devices in the order {order} hold other bytes"
+    )
+    return f"simulated by {rules[0]}"
+
+
 @contextlib.contextmanager
 def begin(_: Path) -> Iterator[Judge]:
     """Give what judges bounds, placers on simulators, and placers beside failures, in turn."""
-    trials = (judge_bound, judge_placer, judge_placer, judge_unreliable)
+    trials = (judge_bound, judge_placer, judge_placer, judge_unreliable, judge_told_otherwise)
 
     def judge(case: Case) -> str:
         return trials[case.seed // 2 % len(trials)](case)

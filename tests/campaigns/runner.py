@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,11 +41,15 @@ Judge = Callable[[Case], str]  # runs a case and returns what became of it in a 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Cases of one sort. begin: gives what runs and judges them; share: of the time of all campaigns."""
+    """Cases of one sort. begin: gives what runs and judges them; share: of the time of all campaigns.
+
+    conclude: what all of them together say, of how many cases became what; raises WrongError if that is wrong.
+    """
 
     name: str
     share: float
     begin: Callable[[Path], AbstractContextManager[Judge]]
+    conclude: Callable[[Mapping[str, int]], str] = lambda _: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +123,17 @@ def run_campaign(campaign: Campaign, out: Path, *, seconds: float, first: int, m
     return lines
 
 
+def count_kinds(lines: Sequence[Line]) -> Counter[str]:
+    """Return how many cases that did not fail became what."""
+    return Counter(line.kind for line in {line.seed: line for line in lines}.values() if not line.failed)
+
+
 def summary_row(name: str, lines: Sequence[Line]) -> tuple[str, ...]:
     """Return a campaign's row: cases, seeds, failures found, failures left, and how many cases became what."""
     last = {line.seed: line for line in lines}
     found = {line.seed for line in lines if line.failed}
     left = [seed for seed, line in last.items() if line.failed]
-    kinds = Counter(line.kind for line in last.values() if not line.failed)
+    kinds = count_kinds(lines)
     seeds = f"{min(last)}-{max(last)}" if last else "-"
     became = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(6))
     return (name, str(len(last)), seeds, str(len(found)), str(len(left)), became)

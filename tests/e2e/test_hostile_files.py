@@ -13,6 +13,7 @@ from pipeline.cli.printable import printable
 from pipeline.core.errors import DeviceError, StoreError, UsageError
 from pipeline.deploy.emit import library_of
 from pipeline.fleet.jobs import read_jobs
+from pipeline.result.deployment import Deployment
 from pipeline.settings.config import Settings, read_toml
 from pipeline.store.store import Store
 from pipeline.store.task import full_disk
@@ -143,3 +144,13 @@ def test_a_store_that_is_deleted_under_a_stage_is_said_to_be_gone(tmp_path: Path
         (store.root / "partial" / "x").read_bytes()
     with pytest.raises(FileNotFoundError), full_disk(store):
         (tmp_path / "x").read_bytes()
+
+
+@pytest.mark.parametrize("file", ["../secret", "/etc/passwd", "a/b.xml", ""])
+def test_a_run_deploys_no_file_that_lies_elsewhere(file: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    document = json.loads((run / "placement.json").read_text(encoding="utf-8"))
+    document["model"]["file"] = file
+    (run / "placement.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(StoreError, match="damaged"):
+        Deployment.load(run)

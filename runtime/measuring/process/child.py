@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.core.errors import PlacewrightError
+from pipeline.core.errors import UNPARSABLE, PlacewrightError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.system.process import Piped, describe_ending, was_killed
 
@@ -113,10 +113,14 @@ class Child:
         if not text:
             raise ChildError(self._post_mortem())
         self._stop(self.rests)
-        answer: dict[str, Any] = json.loads(text)
-        fault: Mapping[str, str] | None = answer.get("error")
-        if fault is not None:
-            raise ChildError(MeasurementFailed(_failure_kind(fault["kind"]), fault["message"]))
+        try:
+            answer: dict[str, Any] = json.loads(text)
+            fault: Mapping[str, str] | None = answer.get("error")
+            failed = None if fault is None else MeasurementFailed(_failure_kind(fault["kind"]), str(fault["message"]))
+        except (AttributeError, KeyError, TypeError, *UNPARSABLE) as error:  # native code wrote into it
+            raise ChildError(MeasurementFailed("crashed", f"its answer is damaged: {text[:99]!r}")) from error
+        if failed is not None:
+            raise ChildError(failed)
         return answer
 
     def _stop(self, wanted: bool) -> None:

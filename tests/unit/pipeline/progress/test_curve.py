@@ -118,9 +118,10 @@ def test_rows_are_read_back_from_json_lines(tmp_path: Path) -> None:
     assert read_rows(path) == rows()
     for line in path.read_text(encoding="utf-8").splitlines():
         json.loads(line, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(StoreError, match="holds no curve"):
-        read_rows(path)
+    for damaged in ("{", "[" * 2000, "[]"):
+        path.write_text(damaged, encoding="utf-8")
+        with pytest.raises(StoreError, match="holds no curve"):
+            read_rows(path)
 
 
 def rows() -> list[Row]:

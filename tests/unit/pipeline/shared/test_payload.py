@@ -14,6 +14,7 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import Reads
 from pipeline.shared import payload
+from runtime.calibration.machine_lines import MachineLine
 from tests.strategies import graph_of, graphs
 
 
@@ -103,3 +104,9 @@ def test_objects_are_refused_in_both_directions(tmp_path: Path) -> None:
     np.savez(tmp_path / "evil.npz", o=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle"):
         payload.load_arrays(tmp_path / "evil.npz")
+
+
+def test_what_a_document_lacks_is_said_in_one_line() -> None:
+    with pytest.raises(ValueError, match="schema") as refused:
+        payload.from_json(MachineLine, {"rows": 3})
+    assert "\n" not in str(refused.value)

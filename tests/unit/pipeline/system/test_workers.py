@@ -31,6 +31,9 @@ ECHO = """
             print(json.dumps({"begun": step}), flush=True)
         if asked.get("die") is not None:
             os.kill(os.getpid(), asked["die"]) if asked["die"] else os._exit(3)
+        if asked.get("garble"):
+            print(asked["garble"], flush=True)
+            continue
         print(json.dumps({"pid": os.getpid(), "long": "x" * asked.get("long", 0)}), flush=True)
 """
 
@@ -190,3 +193,10 @@ def test_a_process_that_dies_names_the_step_that_it_had_begun() -> None:
         pool.ask("b", {"die": 0})
         [(_, answer)] = pool.wait()
         assert (answer["died"], answer["doing"]) == (True, "")
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", "[" * 2000])
+def test_a_damaged_answer_fails_its_task_alone(line: str) -> None:
+    with Workers(1, "any") as pool:
+        assert "damaged" in answers(pool, 1, [{"garble": line}])["0"]["error"]["cause"]
+        assert "pid" in answers(pool, 1, [{}])["0"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -246,3 +247,11 @@ def test_state_is_reset_before_every_inference(tmp_path: Path) -> None:
         first = outputs_of(child)["output_0"]
         child.ask("run", seconds=0.0, minimum=3, realtime=False)
         np.testing.assert_array_equal(outputs_of(child)["output_0"], first)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"error": "no"}', '{"error": {"kind": "new", "message": ""}}'])
+def test_an_answer_that_is_damaged_is_a_crash(line: str) -> None:
+    say = [sys.executable, "-c", f"import sys; sys.stdin.readline(); print({line!r}, flush=True); sys.stdin.readline()"]
+    with Child(timeout_s=60.0, run=say) as child, pytest.raises(ChildError, match="damaged") as caught:
+        child.ask("memory")
+    assert caught.value.failed.kind == "crashed"
