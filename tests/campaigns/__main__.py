@@ -14,7 +14,19 @@ from pathlib import Path
 from tests.campaigns.runner import load_campaigns, print_summary, read_lines, run_campaign, summary_row
 
 MOST_BYTES = 6 << 30  # a campaign that goes wrong must not take the machine with it
-NAMES = ("files", "models", "graphs", "kills", "faults", "devices", "numbers", "hostile", "platforms", "endurance")
+NAMES = (
+    "files",
+    "models",
+    "graphs",
+    "kills",
+    "faults",
+    "disks",
+    "devices",
+    "numbers",
+    "hostile",
+    "platforms",
+    "endurance",
+)
 
 
 def main() -> int:
