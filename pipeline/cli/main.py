@@ -8,6 +8,7 @@ import io
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import click
@@ -153,4 +154,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is spelled out
             stream.reconfigure(errors="backslashreplace")
+    # What torch-geometric does when it is imported; newer versions of torch tell everybody, not only developers.
+    warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
     sys.exit(run_command_line())

@@ -36,7 +36,7 @@ from runtime.measuring.process import retry
 from runtime.measuring.process.child import Child, ChildError
 from tests.campaigns.cgroups import memory_group
 from tests.campaigns.commands import environment
-from tests.campaigns.fake_device import FAULT, SPLIT, SPOILT, FakeDevices
+from tests.campaigns.fake_device import FAULT, SLOWEST, SPLIT, SPOILT, FakeDevices
 from tests.campaigns.faults import run_with_fault
 from tests.campaigns.runner import Campaign, Case, Judge, require
 
@@ -246,14 +246,15 @@ def hurt_devices(case: Case, name: str, run: Run, group: Path | None) -> str:
     fatal = struck and kind not in ("throttles", "slow turns")
     require(ended.code == 0 or (fatal and ended.code in (4, 5, 6)), f"{what}: ends with {ended}")
     lines = check_turns(folder / "store", marks, what)
-    require(math.isfinite(ended.low) and ended.low <= CERTAIN / SPLIT, f"{what}: claims too much: {ended}")
+    most = CERTAIN * (SLOWEST if fatal else 1.0) / SPLIT  # over what is left of the baselines
+    require(math.isfinite(ended.low) and ended.low <= most, f"{what}: claims too much: {ended}")
     if struck and after == times == 0 and whom == "split" and kind not in ("throttles", "slow turns"):
         require(not ended.split, f"{what}: a split is the answer: {ended}")
     require(struck or ended.split, f"{what}: not struck, and the split is not found: {ended}")
     again = run(case, without_fault(marks))
     require(again.code == 0 or (ended.code and kind in SPOILT), f"{what}: then ends with {again}")
     require(check_turns(folder / "store", marks, what)[: len(lines)] == lines, f"{what}: starts are lost")
-    require(again.low <= CERTAIN / SPLIT, f"{what}: then claims too much: {again}")
+    require(again.low <= most, f"{what}: then claims too much: {again}")
     return f"{name}, {kind}{'' if struck else ', not struck'}"
 
 

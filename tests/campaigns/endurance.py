@@ -1,4 +1,8 @@
-"""A store that grows, and a model run by many threads: neither time per entry, nor memory, nor handles may grow."""
+"""Stores that grow, models run by many threads, fleets of many jobs: neither time, memory nor handles may grow.
+
+The first cases are small, and two of 64 are as large as anybody needs: a store of 100,000 artifacts, and 1,000,000
+inferences under eight threads.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,16 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import psutil
 
+from pipeline.fleet.dispatch import FleetDispatcher
+from pipeline.fleet.engine import Command, FleetWorker, Reply, Say, silent
 from pipeline.store.store import Store, write_json
 from runtime.executor.placed import SegmentCompiler
 from runtime.executor.segments import segment_graph
@@ -21,10 +29,13 @@ from tests.campaigns.commands import run_command
 from tests.campaigns.runner import Campaign, Case, Judge, require
 from tests.models import through_file
 
-ENTRIES = (300, 3000)  # of a small store and a large one
-PER_ENTRY = 3.0  # as many times as long per entry may listing and cleaning the large store take
+ENTRIES, MOST_ENTRIES = (300, 3000), (1000, 100_000)  # of a small store and a large one
+PER_ENTRY, PER_ENTRY_OF_MOST = 3.0, 2.0  # as many times as long per entry may listing and cleaning the large one take
 LOOK_UPS = 200
-THREADS, INFERENCES = 8, 4000
+THREADS, INFERENCES, MOST_INFERENCES = 8, 4000, 1_000_000
+COMPARED_EVERY = 100  # inferences of a million
+JOBS = 10_000
+LARGE = {6: "store", 7: "executor"}  # cases of 64
 GROWTH_BYTES = 64 << 20
 FLOOR_S = 2e-5  # below which a look-up counts as no time
 
@@ -32,20 +43,22 @@ FLOOR_S = 2e-5  # below which a look-up counts as no time
 def fill(store: Store, count: int) -> list[str]:
     """Put so many entries into a store; return their keys."""
     keys = []
-    for i in range(count):
-        key = f"{i * 7919 % 256:02x}{i:062x}"
-        with store.scratch() as scratch:
+    with store.scratch() as scratch:
+        for i in range(count):
+            key = f"{i * 7919 % 256:02x}{i:062x}"
             (scratch / "payload").mkdir()
             write_json(scratch / "payload" / "answer.json", i)
             store.add(key, {"stage": "read", "name": "x"}, {"made_at": 1.7e9}, scratch / "payload")
-        keys.append(key)
+            keys.append(key)
     return keys
 
 
 def judge_store(case: Case) -> str:
-    """Fill a small store and one of ten times as many entries, list, look up and clean both."""
+    """Fill a small store and a large one, list, look up and clean both."""
     per_entry, per_look_up = [], []
-    for count in ENTRIES:
+    large = LARGE.get(case.seed % 64) == "store"
+    most = PER_ENTRY_OF_MOST if large else PER_ENTRY
+    for count in MOST_ENTRIES if large else ENTRIES:
         store = Store(case.folder / str(count))
         keys = fill(store, count)
         begun = time.process_time()
@@ -59,13 +72,15 @@ def judge_store(case: Case) -> str:
         per_entry.append((half - begun + time.process_time() - looked) / count)
         per_look_up.append(max((looked - half) / LOOK_UPS, FLOOR_S))
         require(not store.list_keys() and not list((store.root / "tmp").iterdir()), "gc leaves something")
-    require(per_entry[1] <= PER_ENTRY * per_entry[0], f"ls and gc take {per_entry} s per entry")
-    require(per_look_up[1] <= PER_ENTRY * per_look_up[0], f"look-ups take {per_look_up} s")
-    return "store"
+    require(per_entry[1] <= most * per_entry[0], f"ls and gc take {per_entry} s per entry")
+    require(per_look_up[1] <= most * per_look_up[0], f"look-ups take {per_look_up} s")
+    return f"store of {count:,}"
 
 
 def judge_executor(case: Case) -> str:
     """Run a model in segments by 8 threads, and require right answers and no growth after the first tenth."""
+    large = LARGE.get(case.seed % 64) == "executor"
+    inferences, every = (MOST_INFERENCES, COMPARED_EVERY) if large else (INFERENCES, 1)
     runner = str(case.rng.choice(["serial", "level", "threads", "pipeline"]))
     model = through_file(executor_models.random_model(case.seed, 8, dynamic=False, state=False), case.folder)
     graph = executor_models.graph_with_dynamic_cuts(model)
@@ -78,12 +93,14 @@ def judge_executor(case: Case) -> str:
         expected = [[value.copy() for value in placed(arrays).to_tuple()] for arrays in given]
 
         def infer(i: int, times: int) -> None:
-            for _ in range(times):
+            for number in range(times):
                 got = placed(given[i]).to_tuple()
-                if not all(np.allclose(a, b, atol=1e-4) for a, b in zip(got, expected[i], strict=True)):
+                if number % every == 0 and not all(
+                    np.allclose(a, b, atol=1e-4) for a, b in zip(got, expected[i], strict=True)
+                ):
                     wrong.append(i)
 
-        for times in (INFERENCES // 10, INFERENCES):
+        for times in (inferences // 10, inferences):
             threads = [threading.Thread(target=infer, args=(i, times // THREADS)) for i in range(THREADS)]
             for thread in threads:
                 thread.start()
@@ -94,13 +111,63 @@ def judge_executor(case: Case) -> str:
     require(not wrong, f"{runner}: {len(wrong)} wrong answers")
     require(sizes[1][0] - sizes[0][0] < GROWTH_BYTES, f"{runner}: memory grows: {sizes}")
     require(sizes[1][1] <= sizes[0][1] + 2, f"{runner}: handles grow: {sizes}")
-    return f"executor, {runner}"
+    return f"executor, {runner}, {inferences:,}"
+
+
+@dataclass
+class Flaky:
+    """Workers that answer, fail or die at random, all in this process."""
+
+    rng: np.random.Generator
+    retries: bool = True
+    say: Say = silent
+    asked: deque[tuple[str, Command]] = field(default_factory=deque)
+    executed: Counter[str] = field(default_factory=Counter)
+
+    def workers(self) -> Sequence[FleetWorker]:
+        """Return four workers of two machines."""
+        return [FleetWorker(f"w{i}", f"node{i % 2}", "kind", 2) for i in range(4)]
+
+    def ask(self, worker: str, command: Command) -> None:
+        """Take a command in."""
+        self.asked.append((worker, command))
+
+    def wait(self, patience_s: float) -> Sequence[Reply]:
+        """Answer the command that has waited longest."""
+        worker, command = self.asked.popleft()
+        drawn = self.rng.random()
+        if drawn < 0.02:
+            return [Reply(command.name, worker, {"error": {"cause": "It died.", "remedy": ""}}, died=True)]
+        if drawn < 0.04:
+            return [Reply(command.name, worker, {"error": {"cause": "It failed.", "remedy": ""}})]
+        self.executed[command.name] += 1
+        return [Reply(command.name, worker, {"done": []})]
+
+
+def judge_jobs(case: Case) -> str:
+    """Let a dispatcher settle 10,000 commands, each once, and keep nothing of them."""
+    engine, sizes = Flaky(case.rng), []
+    dispatcher = FleetDispatcher(engine, silent)  # type: ignore[arg-type]
+    settled: Counter[str] = Counter()
+    for part in range(2):
+        for i in range(part * JOBS, (part + 1) * JOBS):
+            alone = bool(i % 3)
+            dispatcher.add(Command(f"c{i}", "", {}, fingerprint="kind" if alone else "", alone=alone, rank=i))
+        settled.update(done.name for done in dispatcher.settle())
+        gc.collect()
+        sizes.append(psutil.Process().memory_info().rss)
+    require(set(settled.values()) == {1} and len(settled) == 2 * JOBS, f"settled: {Counter(settled.values())}")
+    require(set(engine.executed.values()) == {1}, f"executed: {Counter(engine.executed.values())}")
+    require(sizes[1] - sizes[0] < GROWTH_BYTES // 4, f"memory grows: {sizes}")
+    return f"{2 * JOBS:,} jobs"
 
 
 @contextlib.contextmanager
 def begin(_: Path) -> Iterator[Judge]:
     """Give what repeats."""
-    yield lambda case: (judge_store, judge_executor)[case.seed % 2](case)
+    judges = (judge_store, judge_executor, judge_jobs)
+    large = {"store": judge_store, "executor": judge_executor}
+    yield lambda case: large.get(LARGE.get(case.seed % 64, ""), judges[case.seed % 3])(case)
 
 
 CAMPAIGN = Campaign("endurance", 0.5, begin)

@@ -24,7 +24,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 FAULT = "PLACEWRIGHT_CAMPAIGN_DEVICE"
-BASE_S, SPLIT, SCATTER = 1e-3, 0.7, 0.002
+BASE_S, SPLIT, SLOWEST, SCATTER = 1e-3, 0.7, 1.3, 0.002
 TURN_S = 0.002  # that a turn really takes: else a start would have thousands
 LATE_S = 3600.0
 TIMED = "timed"  # the kind of inputs of which the reference holds nothing
@@ -64,13 +64,13 @@ def write_outputs(right: Path, path: Path, kinds: list[str], spoilt: str) -> Non
 
 
 def true_factor(command: Mapping[str, Any]) -> float:
-    """Return what a variant takes in units of BASE_S: splits are the fastest, everything else is 1 to 1.3."""
+    """Return what a variant takes in units of BASE_S: splits are the fastest, everything else is 1 to SLOWEST."""
     if command["affinity"]:
         return SPLIT
     if command["target"] == "CPU" and not command["properties"]:
         return 1.0
     said = json.dumps([command["target"], sorted(command["properties"].items()), command["devices"]], sort_keys=True)
-    return 1.0 + int(hashlib.sha256(said.encode()).hexdigest()[:4], 16) / 0xFFFF * 0.3
+    return 1.0 + int(hashlib.sha256(said.encode()).hexdigest()[:4], 16) / 0xFFFF * (SLOWEST - 1.0)
 
 
 def concerns(whom: str, command: Mapping[str, Any]) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import json
 import os
 import resource
@@ -19,7 +18,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ import numpy as np
 from pipeline.store.store import Store
 from tests.campaigns.commands import Ended, environment, run_command
 from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
+from tests.campaigns.imports import import_again
 from tests.campaigns.kills import Command, search_answer, search_arguments, tune_answer, tune_arguments
 from tests.campaigns.runner import Campaign, Case, Judge, WrongError, require
 
@@ -98,14 +98,6 @@ def run_with_fault(arguments: list[str], fault: Fault | None, out: Path, rng: np
     out.write_text(document["ended"]["out"], encoding="utf-8")
     import_again(document["modules"])
     return Ended(**document["ended"]), "; ".join(document["struck"][:3])
-
-
-def import_again(names: Sequence[str]) -> None:
-    """Import what a fork has imported, so that the next need not: that takes most of a short command's time."""
-    for name in names:
-        if name not in sys.modules and not name.startswith("__"):
-            with contextlib.suppress(ImportError, AttributeError):  # made by another module, not found by its name
-                importlib.import_module(name)
 
 
 def _run_in_fork(arguments: list[str], fault: Fault | None, told: Path, rng: np.random.Generator) -> None:

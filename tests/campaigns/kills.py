@@ -17,25 +17,35 @@ import signal
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import filelock
 import numpy as np
 import psutil
 
 from pipeline.cli.main import run_command_line
+from pipeline.fleet import batch
+from pipeline.gate import gate
 from pipeline.store.store import Store
 from tests.campaigns.commands import environment
 from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
+from tests.campaigns.imports import import_again
 from tests.campaigns.runner import Campaign, Case, Judge, require
+from tests.fleet_worker import MODULE
 
 PATIENCE_S = 300.0
 GONE_S = 20.0  # within which what a dead process started must be gone
 MARK = "PLACEWRIGHT_CAMPAIGN"  # variable of the environment that tells whose child a process is
 ENDINGS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice", "terminal closed", "all killed", "a child killed")
+ORDER = (0, 1, 2, 3, 4, 5)  # of commands
+MOST_ENDINGS = 5
+GATED, STARTS = 6, 3  # models of a gate, and starts of each
+ROOT = Path(__file__).parent.parent.parent
 KEPT = ("graph.npz", "placement.json", "result.json", "manifest.json", "state.safetensors", "policy.safetensors")
 
 
@@ -54,8 +64,8 @@ class Command:
 class Running:
     """A command in a fork, with a terminal of its own, in a session of its own."""
 
-    def __init__(self, arguments: Sequence[str], out: Path) -> None:
-        self.mark, self._arguments = uuid.uuid4().hex, list(arguments)
+    def __init__(self, arguments: Sequence[str], out: Path, *, imported: Path | None = None) -> None:
+        self.mark, self._arguments, self._imported = uuid.uuid4().hex, list(arguments), imported
         sys.stdout.flush()
         self.pid, self.terminal = pty.fork()
         if not self.pid:
@@ -74,6 +84,8 @@ class Running:
             sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
             sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
             status = run_command_line(self._arguments)
+            if self._imported is not None:
+                self._imported.write_text("\n".join(sys.modules), encoding="utf-8")
             sys.stdout.flush()
             sys.stderr.flush()
         except OSError:  # the terminal is closed
@@ -156,13 +168,27 @@ def check_left(running: Running, store: Path) -> None:
         require(kept.intact(key) is not None, f"the entry {key[:12]} is not whole")
 
 
-def finished_stages(folder: Path) -> dict[str, str]:
-    """Return stage -> key of what a run's manifest tells of."""
-    path = folder / "run" / "manifest.json"
-    if not path.exists():
-        return {}
-    document = json.loads(path.read_text(encoding="utf-8"))
-    return {stage: entry["key"] for stage, entry in document["stages"].items()}
+def finished_work(folder: Path) -> dict[str, object]:
+    """Return what is done and must not be done again: stages of manifests, cells, and lines of journals of starts."""
+    done: dict[str, object] = {}
+    for path in folder.rglob("manifest.json"):
+        if path.relative_to(folder).parts[0] == "run":
+            stages = json.loads(path.read_text(encoding="utf-8"))["stages"]
+            done |= {f"{path.relative_to(folder)}, {stage}": entry["key"] for stage, entry in stages.items()}
+    for path in (folder / "out" / "cells").glob("*.json"):
+        done[path.name] = path.stat().st_mtime_ns
+    for path in folder.rglob("starts.jsonl"):
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        done |= {f"{path.relative_to(folder)}, {i}": line for i, line in enumerate(lines)}
+    return done
+
+
+def check_made_once(folder: Path, what: str) -> None:
+    """Require that workers have made no stage twice."""
+    log = folder / "log"
+    made = Counter(log.read_text(encoding="utf-8").splitlines()) if log.exists() else Counter[str]()
+    again = [line for line, times in made.items() if times > 1]
+    require(not again, f"{what}: made more than once: {again}")
 
 
 def tune_arguments(model: Path, folder: Path) -> list[str]:
@@ -192,9 +218,9 @@ def search_answer(folder: Path) -> Any:
     return document["value_s"], document["placement"]
 
 
-def batch_arguments(jobs: Path, folder: Path) -> list[str]:
+def batch_arguments(jobs: Path, folder: Path, *where: str) -> list[str]:
     """Return a batch of two jobs."""
-    return ["batch", str(jobs), "--out", str(folder / "run"), "--store", str(folder / "store"), "--json"]
+    return ["batch", str(jobs), "--out", str(folder / "run"), "--store", str(folder / "store"), "--json", *where]
 
 
 def batch_answer(folder: Path) -> Any:
@@ -203,24 +229,49 @@ def batch_answer(folder: Path) -> Any:
     return [(r["job"], r["best"], r["failed"]) for r in rows]
 
 
+def bench_arguments(model: Path, folder: Path) -> list[str]:
+    """Return a comparison of three methods in a simulator."""
+    what = ["--quick", "--models", str(model), "--evaluators", "sequential", "--methods", "single,random,min_cut"]
+    least = ["--evaluations", "300", "--measurements", "5", "--seeds", "6"]
+    return ["bench", "hsdag", *what, *least, "--out", str(folder / "out"), "--store", str(folder / "store"), "--json"]
+
+
+def bench_answer(folder: Path) -> Any:
+    """Return the cells of a comparison."""
+    cells = json.loads((folder / "out" / "results.json").read_text(encoding="utf-8"))["cells"]
+    return sorted((c["method"], c["seed"], c["value_s"], c["evaluations"]) for c in cells)
+
+
+def gate_arguments(sides: Path, folder: Path) -> list[str]:
+    """Return a gate of six models on two fake environments."""
+    models = [str(sides / f"m{i}.xml") for i in range(GATED)]
+    where = ["--before", str(sides / "old"), "--after", str(sides / "new"), "--input", str(sides / "m0.npz")]
+    return ["gate", *models, *where, "--budget", "120s", "--quiet", "--out", str(folder / "run")]
+
+
+def gate_answer(folder: Path) -> Any:
+    """Return how many starts each model had: times are random, verdicts follow from them."""
+    document = json.loads((folder / "run" / "gate.json").read_text(encoding="utf-8"))
+    return [(row["model"], row["starts"]) for row in document["models"]]
+
+
 def run_whole(command: Command, folder: Path) -> float:
-    """Run a command undisturbed, return the seconds that it took."""
-    begun = time.monotonic()
-    status = Running(command.arguments(folder), folder / "out.txt").wait(PATIENCE_S)
+    """Run a command undisturbed, return the seconds that it took; what it imports is imported here before it is run."""
+    with environment(FLEET_LOG=str(folder / "log")):
+        begun = time.monotonic()
+        status = Running(command.arguments(folder), folder / "out.txt", imported=folder / "modules").wait(PATIENCE_S)
     require(status == 0, f"{command.name} ends with {status}")
+    import_again((folder / "modules").read_text(encoding="utf-8").split())
     return time.monotonic() - begun
 
 
 @contextlib.contextmanager
 def begin(folder: Path) -> Iterator[Judge]:
     """Give what ends commands; each has run once, and the profile of that run is what all others take."""
-    # What commands import, once and before any fork.
-    import torch  # noqa: F401
-
-    import pipeline.api  # noqa: F401
-    import policy.place.learned.hsdag.hsdag  # noqa: F401
     from coarsen.reading.model.read import save_model
-    from tests.e2e.conftest import DEVICES, QUICK
+    from tests.e2e.conftest import DEVICES
+    from tests.e2e.test_batch import LIGHT
+    from tests.gates import SHORT, make_environment, make_model
     from tests.models import chain, two_towers
 
     model, graph, jobs = folder / "towers.xml", folder / "g.json", folder / "jobs.toml"
@@ -229,28 +280,41 @@ def begin(folder: Path) -> Iterator[Judge]:
     graph.write_text(json.dumps(GRAPH), encoding="utf-8")
     graph.with_suffix(".toml").write_text(toml_text(TOPOLOGY), encoding="utf-8")
     entry = {"models": ["towers.xml", "chain.xml"], "devices": [DEVICES]}
-    jobs.write_text(toml_text({"defaults": QUICK, "jobs": [entry]}), encoding="utf-8")
+    jobs.write_text(toml_text({"defaults": LIGHT, "jobs": [entry]}), encoding="utf-8")
+    for side in ("old", "new"):
+        make_environment(folder / side)
+    for i in range(GATED):
+        make_model(folder, f"m{i}")
     commands = [
         Command("tune", lambda at: tune_arguments(model, at), tune_answer),
         Command("search", lambda at: search_arguments(graph, at), search_answer),
         Command("batch", lambda at: batch_arguments(jobs, at), batch_answer),
+        Command("bench", lambda at: bench_arguments(model, at), bench_answer),
+        Command("gate", lambda at: gate_arguments(folder, at), gate_answer),
+        Command("batch on a cluster", lambda at: batch_arguments(jobs, at, "--on", "local:2"), batch_answer),
     ]
     whole: dict[str, tuple[float, Any]] = {}
 
     def judge(case: Case) -> str:
-        command = commands[(0, 1, 1, 2)[case.seed % 4]]
+        command = commands[ORDER[case.seed % len(ORDER)]]
         template = folder / command.name
         if command.name not in whole:
             template.mkdir()
             whole[command.name] = run_whole(command, template), command.answer(template)
-            shutil.rmtree(template / "run", ignore_errors=True)
-            shutil.rmtree(template / "learned", ignore_errors=True)
+            for name in ("run", "learned", "out"):
+                shutil.rmtree(template / name, ignore_errors=True)
+            (template / "log").unlink(missing_ok=True)
             _keep_profiles(template / "store")
         shutil.copytree(template, case.folder, dirs_exist_ok=True)
         return end_and_go_on(command, case, *whole[command.name])
 
     lock = {"PLACEWRIGHT_LOCK": str(folder / "lock"), "PLACEWRIGHT_STORE": str(folder / "default")}
-    with environment(**lock, CI="true"):
+    workers = {"FLEET_LOG": str(folder / "log"), "FLEET_WORKER": "w", "PYTHONPATH": str(ROOT)}
+    with (
+        environment(**lock, **workers, CI="true"),
+        patch.object(batch, "WORKER", MODULE),
+        patch.multiple(gate, MeasuredStarts=SHORT, LOOK=STARTS),
+    ):
         yield judge
 
 
@@ -265,12 +329,17 @@ def _keep_profiles(root: Path) -> None:
 
 def end_and_go_on(command: Command, case: Case, seconds: float, expected: Any) -> str:
     """End a command some times, let it end by itself then, and judge."""
+    with environment(FLEET_LOG=str(case.folder / "log")):
+        return _end_and_go_on(command, case, seconds, expected)
+
+
+def _end_and_go_on(command: Command, case: Case, seconds: float, expected: Any) -> str:
     folder, rng, told = case.folder, case.rng, []
-    for _ in range(int(rng.integers(1, 4))):
-        before = finished_stages(folder)
+    for _ in range(int(rng.integers(1, MOST_ENDINGS + 1))):
+        before = finished_work(folder)
         running = Running(command.arguments(folder), folder / "out.txt")
         how = str(rng.choice(ENDINGS))
-        status = running.wait(float(rng.uniform(0, 1.2)) * seconds)
+        status = running.wait(float(rng.uniform(0, 0.9)) * seconds)
         if status is None:
             running.end(how, rng)
             status = running.wait(PATIENCE_S)
@@ -278,22 +347,28 @@ def end_and_go_on(command: Command, case: Case, seconds: float, expected: Any) -
         require(status is not None, f"{command.name} does not end after {how}")
         require(status != 1, f"{command.name} ends with {status} after {how}")
         check_left(running, folder / "store")
-        lost = {s for s in before if s not in finished_stages(folder)}
-        require(not lost, f"{command.name}: after {how} the manifest has lost {lost}")
-    before = finished_stages(folder)
+        after = finished_work(folder)
+        lost = [name for name, value in before.items() if after.get(name) != value]
+        require(not lost, f"{command.name}: after {how} this is lost, or done again: {lost[:5]}")
+    before = finished_work(folder)
     last = Running(command.arguments(folder), folder / "out.txt")
     status = last.wait(PATIENCE_S)
     require(status == 0, f"{command.name} ends with {status} after {told}: {(folder / 'out.txt').read_text()[-500:]}")
     check_left(last, folder / "store")
     if command.name == "tune":
         done = {s["stage"]: s for s in json.loads((folder / "out.txt").read_text(encoding="utf-8"))["stages"]}
-        again = [s for s, key in before.items() if done[s]["ran"] and done[s]["key"] == key]
+        manifest = {name.partition(", ")[2]: key for name, key in before.items() if "manifest.json" in name}
+        again = [s for s, key in manifest.items() if done[s]["ran"] and done[s]["key"] == key]
         require(not again, f"finished stages are executed again after {told}: {again}")
+    after = finished_work(folder)
+    lost = [name for name, value in before.items() if after.get(name) != value]
+    require(not lost, f"{command.name}: at last, after {told}, this is lost, or done again: {lost[:5]}")
+    check_made_once(folder, f"{command.name} after {told}")
     got = command.answer(folder)
     require(got == expected, f"{command.name} after {told} gives {str(got)[:600]}, undisturbed {str(expected)[:600]}")
     partial = [p.name for p in folder.rglob(".*") if p.is_file() and p.parent.name not in ("tmp",)]
     require(all(name not in KEPT for name in partial), f"left: {partial}")
-    return f"{command.name}: {told[-1] if told else 'had ended'}"
+    return f"{command.name}, ended {len(told)} times"
 
 
 CAMPAIGN = Campaign("kills", 2.0, begin)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.campaigns.cgroups import processor_group
 from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
 from tests.campaigns.runner import Campaign, Case, Judge, require
 
@@ -19,7 +22,8 @@ PATIENCE_S = 240.0
 START = "import sys; from pipeline.cli.main import main; sys.argv[0] = 'placewright'; main()"
 IGNORING = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + START
 FOLDERS = ("plain", "with space", "Übergröße", "日本", "quote'\"", "$HOME", "-dash", "[b]x[/b]", "%s", "a;b&c")
-NAMES = ("x", "ü", "日本", "→")
+CHANGES = ("XYZ0ABC-1,J330/0,J331/0", "XYZ0ABC,J329/23,J331", "XYZ+23ABC-23,0/0,J365/0", "Antarctica/Troll")
+NAMES = ("a", "ü", "日本", "→")
 
 
 @dataclass
@@ -30,14 +34,32 @@ class Surroundings:
     start: str = START
     before: Callable[[], object] | None = None
     folder: str = "plain"
+    cgroup: Path | None = None
 
 
-def draw(case: Case) -> tuple[str, Surroundings]:
+def in_new_mounts(*commands: str) -> str:
+    """Return a program that starts a command where something is mounted that nobody else sees."""
+    shell = " && ".join((*commands, 'exec "$0" -c "$@"'))
+    unshared = ["unshare", "--mount", "--map-root-user", "sh", "-c", shell]
+    return f"import os, sys; os.execvp('unshare', {unshared!r} + [sys.executable, {START!r}, *sys.argv[1:]])"
+
+
+def may_unshare() -> bool:
+    """Return whether this user may mount something for one process."""
+    return (
+        subprocess.run(["unshare", "--mount", "--map-root-user", "true"], check=False, capture_output=True).returncode
+        == 0
+    )
+
+
+def draw(case: Case, group: Path | None) -> tuple[str, Surroundings]:
     """Draw the surroundings of a case, and what is unusual about them."""
     rng, folder = case.rng, case.folder
     nowhere = str(folder / "nowhere")
     closed = folder / "closed"
     closed.mkdir(mode=0o500)
+    home = folder / "home"
+    home.mkdir()
     unusual: Mapping[str, Surroundings] = {
         "ASCII output": Surroundings({"PYTHONIOENCODING": "ascii"}),
         "Latin-1 locale": Surroundings(
@@ -57,6 +79,16 @@ def draw(case: Case) -> tuple[str, Surroundings]:
         "folder": Surroundings(folder=str(rng.choice(FOLDERS))),
         "few open files": Surroundings(before=_few_files),
         "umask 0777": Surroundings(before=lambda: os.umask(0o777)),
+        "half a processor": Surroundings(cgroup=group),
+        "no shared memory": Surroundings(start=in_new_mounts("mount -t tmpfs -o ro,size=4k none /dev/shm")),
+        "read-only home, for everybody": Surroundings(
+            {"HOME": str(home), "XDG_CACHE_HOME": None},
+            start=in_new_mounts(
+                f"mount --bind {shlex.quote(str(home))} {shlex.quote(str(home))}",
+                f"mount -o remount,ro,bind {shlex.quote(str(home))}",
+            ),
+        ),
+        "summer time begins, and ends": Surroundings({"TZ": str(rng.choice(CHANGES))}),
     }
     name = list(unusual)[case.seed % len(unusual)]
     return name, unusual[name]
@@ -68,9 +100,17 @@ def _few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 
 
-def judge(case: Case) -> str:
+def _join(group: Path) -> None:
+    (group / "cgroup.procs").write_text("0", encoding="ascii")
+
+
+def judge_surroundings(case: Case, group: Path | None) -> str:
     """Search in drawn surroundings, as JSON and as a table, and list a store; each ends right, or with one line."""
-    name, around = draw(case)
+    name, around = draw(case, group)
+    if name == "half a processor" and group is None:
+        return f"{name}: skipped, no group can be made"
+    if "unshare" in around.start and not may_unshare():
+        return f"{name}: skipped, nothing may be mounted"
     folder = case.folder / around.folder
     folder.mkdir(exist_ok=True)
     graph: dict[str, Any] = json.loads(
@@ -88,7 +128,7 @@ def judge(case: Case) -> str:
             [sys.executable, "-c", around.start, *command],
             cwd=folder,
             env={k: v for k, v in environment.items() if v is not None},
-            preexec_fn=around.before,
+            preexec_fn=around.before if around.cgroup is None else partial(_join, around.cgroup),
             capture_output=True,
             timeout=PATIENCE_S,
             check=False,
@@ -103,7 +143,8 @@ def judge(case: Case) -> str:
 @contextlib.contextmanager
 def begin(_: Path) -> Iterator[Judge]:
     """Give what draws surroundings."""
-    yield judge
+    with processor_group(0.5) as group:
+        yield partial(judge_surroundings, group=group)
 
 
 CAMPAIGN = Campaign("platforms", 0.5, begin)
