@@ -34,7 +34,7 @@ FAIR = 1.5  # times its budget that a gate may take: reading the model and compa
 
 def run_one_gate(model: str, before: str, after: str, seconds: float) -> dict[str, Any]:
     """Return what a gate of one model says, as a line of a journal."""
-    options = GateOptions((model,), (before,) if before else (), (after,) if after else (), budget=f"{seconds:g}s")
+    options = GateOptions((model,), (before,), (after,), budget=f"{seconds:g}s")
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         record = run_gate(read_gate(options), Path(folder), today=datetime.now(UTC).date(), say=silent)
@@ -108,8 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("what", choices=("table", "equal", "slowed"))
     parser.add_argument("out", type=Path)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--before", default="", help="environment; this one unless given")
-    parser.add_argument("--after", default="", help="environment of table; this one unless given")
+    parser.add_argument("--before", default=sys.prefix, help="environment; this one unless given")
+    parser.add_argument("--after", default=sys.prefix, help="environment of table; this one unless given")
     parser.add_argument("--gates", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0, help="budget of a gate")
     parser.add_argument("--minutes", type=float, default=10.0, help="limit of this call")

@@ -1,13 +1,14 @@
 """How far `placewright predict` is off on models that it does not know, and how often its interval holds.
 
 Every model is calibrated on this machine's CPU in f32, unless the folder knows it; then each is predicted from the
-others.
+others. What `benchmarks.exported_architectures` wrote has the sizes of its list.
 
 python -m benchmarks.predict_error MACHINES MODEL...
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -31,10 +32,18 @@ def calibrate(machines: Path, models: Sequence[Path]) -> None:
         if model.name in known:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            counts = ["--measurements", "1", "--holdout", "0", "--quiet"]
-            command = [str(PLACEWRIGHT), "calibrate", str(model), "--devices", DEVICE, *counts, "--out", folder]
+            more = ["--measurements", "1", "--holdout", "0", "--quiet", *shapes_of(model)]
+            command = [str(PLACEWRIGHT), "calibrate", str(model), "--devices", DEVICE, *more, "--out", folder]
             done = subprocess.run([*command, "--machines", str(machines)], capture_output=True, text=True, check=False)
         print(f"{model.name}: {done.stderr.strip() or 'calibrated'}", file=sys.stderr, flush=True)
+
+
+def shapes_of(model: Path) -> list[str]:
+    """Return the options that size a model which was exported beside a list."""
+    path = model.with_name("LIST.json")
+    entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    sizes: dict[str, list[int]] = next((entry["sizes"] for entry in entries if entry["path"] == model.name), {})
+    return [word for name, shape in sizes.items() for word in ("--shape", f"{name}={'x'.join(map(str, shape))}")]
 
 
 def figures(machines: Path) -> Iterator[Figure]:

@@ -51,7 +51,8 @@ def answer(told: dict[str, Any], command: dict[str, Any], state: dict[str, Any])
                 np.savez(out, **{"given/output_0": array})
             return {"names": ["probabilities"]}
         case "kernels":
-            return {"kernels": [["conv1", told.get("kernel", "Convolution jit"), told.get("precision", "f32"), "CPU"]]}
+            kernel, precision = told.get("kernel", "Convolution jit"), told.get("precision", "f32")
+            return {"kernels": [["conv1", kernel, precision, told.get("device", "CPU")]]}
         case "graph":
             return {"producers": {"x": [], "conv1": ["x"], "conv2": ["conv1"]}, "results": ["conv2"]}
         case "results":

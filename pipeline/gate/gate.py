@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import TypeAdapter
 
@@ -47,12 +47,13 @@ MOST_STARTS = 40
 LOCATE_SHARE = 0.2  # of a model's time, for finding which operation departs first
 PROTOCOL = 1  # what starts are told apart by where their meaning changes
 Verdict = Literal["broken", "unreadable", "differs", "slower", "undecided", "repaired", "faster", "same"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # the worst first
 ERRORS: Mapping[Verdict, type[PlacewrightError]] = {
     "broken": MeasurementError,
     "unreadable": ModelError,
     "differs": OutputMismatchError,
     "slower": SlowerError,
-}  # the worst first
+}
 Say = Callable[[str], None]
 
 
@@ -407,28 +408,16 @@ def _extent(what: str, look: FirstLook, figures: Mapping[Figure, FigureRecord]) 
 
 def _summarise(gate: Gate, environments: Mapping[str, Environment], rows: Sequence[GatedRecord]) -> GateRecord:
     failing = [row for row in rows if not row.passed]
-    order: tuple[Verdict, ...] = (
-        "broken",
-        "unreadable",
-        "differs",
-        "slower",
-        "undecided",
-        "repaired",
-        "faster",
-        "same",
-    )
-    worst = next(v for v in order if any(row.verdict == v for row in failing or rows))
+    worst = next(v for v in VERDICTS if any(row.verdict == v for row in failing or rows))
     sides = {
         name: GateSideRecord(side.words, e.python, e.python_version, e.runtime, e.version, dict(side.settings))
         for name, side, e in ((BEFORE, gate.before, environments[BEFORE]), (AFTER, gate.after, environments[AFTER]))
     }
-    counted = {v: sum(row.verdict == v for row in rows) for v in order}
+    counted = {v: sum(row.verdict == v for row in rows) for v in VERDICTS}
     words = {"same": "without a difference", "undecided": "not decided", "repaired": "runs only after"}
     text = ", ".join(f"{n} {words.get(v, v)}" for v, n in counted.items() if n)
-    one, other = environments[BEFORE], environments[AFTER]
-    notes = []
-    if (one.runtime, one.version) == (other.runtime, other.version):
-        notes.append(f"Both sides have {one}.")
+    one, other = _side_names(sides[BEFORE], sides[AFTER])
+    notes = [f"Both sides have {environments[BEFORE]}."] if one == sides[BEFORE].asked else []
     return GateRecord(
         schema="placewright.gate/1",
         before=sides[BEFORE],
@@ -440,6 +429,12 @@ def _summarise(gate: Gate, environments: Mapping[str, Environment], rows: Sequen
         text=f"{one} -> {other}: {text}, of {len(rows)} model{'' if len(rows) == 1 else 's'}.",
         notes=notes,
     )
+
+
+def _side_names(before: GateSideRecord, after: GateSideRecord) -> tuple[str, str]:
+    """Return what tells the sides apart: their runtimes and versions, or else what was asked for."""
+    one, other = (f"{side.runtime} {side.version.partition('-')[0]}" for side in (before, after))
+    return (one, other) if one != other else (before.asked, after.asked)
 
 
 def refuse_change(record: GateRecord) -> None:
@@ -458,7 +453,7 @@ def refuse_change(record: GateRecord) -> None:
         "unreadable": "Repair or replace the model; one that only these versions read needs --input DATA.npz.",
     }
     raise ERRORS[worst](
-        f"With {record.after.runtime} {record.after.version.partition('-')[0]}, {told[0]}{more}.",
+        f"With {_side_names(record.before, record.after)[1]}, {told[0]}{more}.",
         remedies.get(
             worst,
             "Stay with the side before, report the change, or accept it until a day with [[accept]] in gate.toml.",

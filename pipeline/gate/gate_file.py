@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from pipeline.core.accuracy import AccuracyLevel
 from pipeline.core.errors import UsageError, suggest_name
+from pipeline.deploy.emit import for_compiling
 from pipeline.result.deployment import PLACEMENT, Deployment
 from pipeline.settings.config import parse_share, parse_time, read_toml
 from pipeline.shared.validation import Faults, Name, strict_table
@@ -165,6 +166,8 @@ def read_gate(options: GateOptions) -> Gate:
         _parse_side(name, given or ([said] if isinstance(said, str) else said), Path() if given else folder)
         for name, given, said in told
     ]
+    if not any(given or said for _, given, said in told):
+        raise UsageError(f"In {where}: neither side is given.", "placewright gate model.xml --before old/ --after new/")
     limits = dict.fromkeys(TIMED, LEAST) | _parse_limits(document.get("limits", {}), where)
     if options.models:
         entries = [GatedModelEntry(path=model) for model in options.models]
@@ -209,7 +212,7 @@ def _read_file(path: Path | None) -> GateFile:
 
 def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
     """Return a side of its parts: environment, interpreter, model, run directory, settings."""
-    side = Side(" ".join(parts) or f"{name}: this environment")
+    side = Side(" ".join(parts) or "this environment")
     for part in parts:
         path = folder / part
         if path.is_dir():
@@ -241,8 +244,8 @@ def _side_of_run(side: Side, path: Path) -> Side:
     if deployment.in_onnxruntime:
         return replace(side, model=deployment.model, settings={**deployment.onnx_options, **side.settings})
     plain = deployment.plain("gate")
-    settings = dict(plain.devices[plain.target]) if plain.target in plain.devices else dict(plain.properties)
-    return replace(side, model=deployment.model, device=plain.target, settings={**settings, **side.settings})
+    settings = {**for_compiling(plain), **side.settings}
+    return replace(side, model=deployment.model, device=plain.target, settings=settings)
 
 
 def _gated_model(

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 from pipeline.core.figures import bytes_text
 from pipeline.gate.first_look import KernelChange
 from pipeline.gate.gate import GatedRecord, GateRecord
+from pipeline.gate.gate_file import TIMED
 from pipeline.gate.judge import FigureRecord
 from pipeline.report.page import write_page
 from pipeline.report.plain_page import PlainPage, Section
@@ -110,17 +111,13 @@ def junit_text(record: GateRecord) -> str:
 def markdown_text(record: GateRecord) -> str:
     """Return what was found as Markdown, for the summary of a CI job."""
     lines = [f"## placewright gate: {MARKS[record.passed]}", "", record.text, ""]
-    lines += ["| model | verdict | latency | throughput | outputs | |", "|---|---|---|---|---|---|"]
+    lines += ["| model | verdict | latency | throughput | | found |", "|---|---|---|---|---|---|"]
     for row in record.models:
         figures = {f.figure: _ratio_texts(f) for f in row.figures}
-        cells = [
-            row.model,
-            verdict_words(row),
-            *(_interval_words(figures.get(name, ("", "", ""))) for name in ("latency", "throughput")),
-            next((c.words for c in row.checks if c.what == "outputs"), ""),
-            MARKS[row.passed],
-        ]
-        lines.append("| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |")
+        timed = (_interval_words(figures.get(name, ("", "", ""))) for name in TIMED)
+        lines.append(_markdown_row([row.model, verdict_words(row), *timed, MARKS[row.passed], row.text]))
+    lines += ["", "<details><summary>All figures</summary>", "", _markdown_row(COLUMNS), "|---" * len(COLUMNS) + "|"]
+    lines += [*(_markdown_row(cells) for row in record.models for cells in figure_rows(row)), "", "</details>"]
     changes = [(row.model, change_text(c)) for row in record.models for c in row.look.changes]
     if changes:
         lines += ["", "<details><summary>Kernels, precisions and devices that changed</summary>", ""]
@@ -133,6 +130,10 @@ def markdown_text(record: GateRecord) -> str:
 
 def _interval_words(ratio: Sequence[str]) -> str:
     return f"{ratio[0]} times ({ratio[1]})" if ratio[0] else ""
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |"
 
 
 def _markdown_cell(text: str) -> str:

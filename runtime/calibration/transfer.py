@@ -1,6 +1,7 @@
 """What a model takes on a machine that is known by lines alone: from operations that were measured there.
 
-An operation is predicted from those of its type that were measured, the nearer in FLOPs and bytes the more they count:
+An operation is predicted from those of its type that were measured, or else of its kind, the nearer in FLOPs and bytes
+the more they count:
 
     s(x) = t(x) * sum_i w_i s_i / t(x_i) / sum_i w_i,   w_i = exp(-(d(x, x_i) / WIDTH)^2 / 2)
 
@@ -13,6 +14,7 @@ Source: Nadaraya, On estimating regression (1964), and Watson (1964), of the eff
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -29,6 +31,7 @@ MEASURED, NEAR = 0.05, math.log(4.0)  # differences up to which an operation was
 FASTEST = 0.95  # quantile of rates that stands for what the machine can do
 LEVEL = 0.9
 WORTH = 0.01
+RECURRENT = re.compile("LSTM|GRU|RNN")
 FEWEST = 3  # models without which there is no interval
 
 
@@ -57,12 +60,12 @@ class MachinePrediction:
 class MachineModel:
     """The operations of all models that were measured on a device.
 
-    types, classes: of each of m. features: float64 [m, 3], logarithms of FLOPs, bytes read and bytes written. share:
+    types, kinds: of each of m. features: float64 [m, 3], logarithms of FLOPs, bytes read and bytes written. share:
     float64 [m], seconds over those of the roofline. rate: FLOPs and bytes per second, and the seconds of a launch.
     """
 
     types: np.ndarray[tuple[int], np.dtype[np.str_]]
-    classes: np.ndarray[tuple[int], np.dtype[np.str_]]
+    kinds: np.ndarray[tuple[int], np.dtype[np.str_]]
     features: Float64
     share: Float64
     rate: tuple[float, float, float]
@@ -86,7 +89,7 @@ class MachineModel:
         )
         rate = (flops_s, bytes_s, float(np.quantile(seconds[busy], 1 - FASTEST)) if busy.any() else 1e-6)
         share = seconds / _roofline_s(figures, rate)
-        return cls(types, np.array([operation_class(t) for t in types]), np.log1p(figures[:, :3]), share, rate)
+        return cls(types, np.array([_kind_of(t) for t in types]), np.log1p(figures[:, :3]), share, rate)
 
     def seconds(self, rows: Sequence[Row]) -> float:
         """Return the seconds of all operations together."""
@@ -102,7 +105,7 @@ class MachineModel:
             like = self.types == name
             known = like.any()
             if not known:
-                like = self.classes == operation_class(name)
+                like = self.kinds == _kind_of(name)
             if not like.any():
                 like = np.ones(self.types.size, bool)
             apart = np.abs(at[mine][:, None, :] - self.features[like][None, :, :]).max(axis=2)  # [a, b]
@@ -155,6 +158,11 @@ def left_out_errors(lines: Sequence[MachineLine]) -> list[float]:
         math.log(MachineModel.of(rest).seconds([tuple(r) for r in line["rows"]]) / line["latency_s"])
         for line, rest in zip(lines, others, strict=True)
     ]
+
+
+def _kind_of(type_name: str) -> str:
+    """Return which types stand for one another: a recurrent layer is far less efficient than the products in it."""
+    return "recurrent" if RECURRENT.search(type_name) else operation_class(type_name)
 
 
 def _roofline_s(figures: Float64, rate: tuple[float, float, float]) -> Float64:

@@ -82,6 +82,14 @@ def test_what_was_measured_at_its_size_is_told_from_what_was_not() -> None:
     assert unknown.furthest == {"Erf": None}
 
 
+def test_a_recurrent_layer_is_predicted_from_recurrent_ones_rather_than_from_products() -> None:
+    lines = [drawn_line(seed) for seed in range(4)]
+    slow = ["LSTMSequence", 1e8, 1e6, 1e5, 5e-3]
+    lines[0]["rows"].append(slow)
+    lines[0]["latency_s"] += 5e-3
+    assert predict_seconds(lines[:1], [("GRUSequence", 1e8, 1e6, 1e5, 0.0)]).seconds == pytest.approx(5e-3, rel=0.2)
+
+
 def test_seconds_of_operations_add_up_to_those_of_the_model() -> None:
     line = drawn_line(0)
     doubled: MachineLine = {**line, "latency_s": 2 * line["latency_s"]}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import venv
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -91,7 +92,7 @@ def test_outputs_that_differ_end_with_6_and_name_output_and_operation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_environment(tmp_path / "old")
-    make_environment(tmp_path / "new", scale=1.5, kernel="Convolution brgconv", precision="bf16")
+    make_environment(tmp_path / "new", scale=1.5, kernel="Convolution brgconv", precision="bf16", device="GPU.0")
     assert gated(tmp_path) == 6
     said = capsys.readouterr()
     assert "outputs differ by 50 % from the reference" in said.err
@@ -99,6 +100,8 @@ def test_outputs_that_differ_end_with_6_and_name_output_and_operation(
     assert "the first operation that departs is conv1" in said.err
     assert "kernel: Convolution jit -> Convolution brgconv, 1 operation, conv1" in said.out
     assert "precision: f32 -> bf16" in said.out
+    assert "device: CPU -> GPU.0, 1 operation, conv1" in said.out
+    assert "outputs differ by 50 %" in (tmp_path / "gate" / "summary.md").read_text(encoding="utf-8")
 
 
 def test_a_runtime_that_crashes_on_one_model_breaks_that_model_alone(
@@ -146,6 +149,33 @@ def test_an_environment_that_cannot_measure_is_one_line_of_cause_and_one_of_reme
     assert gated(tmp_path) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert words in lines[0]
+    assert lines[1].startswith("  fix: ")
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "has no openvino or onnxruntime"),
+        ({"openvino": "raise ImportError('libopenvino.so: cannot open')"}, "has no numpy"),
+        (
+            {"numpy": "", "openvino": "raise ImportError('libopenvino.so: cannot open')"},
+            "openvino of {} cannot be imported: ImportError: libopenvino.so",
+        ),
+        ({"numpy": "", "openvino": "import os; os.abort()"}, "did not import a runtime: it was killed by SIGABRT"),
+    ],
+)
+def test_a_real_environment_that_cannot_measure_is_said_so(
+    tmp_path: Path, files: dict[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    venv.create(tmp_path / "old")
+    (packages,) = (tmp_path / "old" / "lib").glob("python*/site-packages")
+    for name, text in files.items():
+        (packages / f"{name}.py").write_text(text, encoding="utf-8")
+    make_environment(tmp_path / "new")
+    assert gated(tmp_path) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert words.format(tmp_path / "old" / "bin" / "python") in lines[0]
     assert lines[1].startswith("  fix: ")
     assert len(lines) == 2
 
@@ -250,12 +280,20 @@ def test_a_file_that_is_no_model_runs_on_neither_side(tmp_path: Path, capsys: py
     assert len(lines) == 2
 
 
-def test_two_models_stand_against_each_other(tmp_path: Path) -> None:
+def test_a_gate_without_sides_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["gate", str(make_model(tmp_path))]) == 2
+    assert "neither side is given" in capsys.readouterr().err
+
+
+def test_two_models_stand_against_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_environment(tmp_path / "env", refuses=["b.xml"])
     for name in ("a", "b"):
         make_model(tmp_path, name)
     sides = ["--before", "env", "--before", "a.xml", "--after", "env", "--after", "b.xml"]
     assert run_command_line(["gate", *sides, "--input", "a.npz", "--budget", "10s", "--quiet"]) == 5
+    captured = capsys.readouterr()
+    assert "env a.xml -> env b.xml: 1 broken, of 1 model." in captured.out  # one version: what was asked for tells
+    assert "error: With env b.xml, a.xml: the side before runs it" in captured.err
 
 
 PROGRAM = """

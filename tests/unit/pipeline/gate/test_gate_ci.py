@@ -44,7 +44,8 @@ def run_steps(steps: list[str], tmp_path: Path, commands: Path, variables: dict[
     more = {"MARKS": str(tmp_path), "GITHUB_STEP_SUMMARY": str(tmp_path / "shown"), **variables}
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     work = tmp_path / "work"
-    work.mkdir()
+    (work / "ci").mkdir(parents=True)
+    (work / "ci" / "placewright-1.whl").touch()
     for step in steps:
         done = subprocess.run(
             ["bash", "-e", "-c", step], cwd=work, env={**os.environ, **more, "PATH": path}, check=False
@@ -62,7 +63,8 @@ def printed(name: str, capsys: pytest.CaptureFixture[str]) -> dict[object, dict[
 
 def check_marks(tmp_path: Path) -> None:
     installed = (tmp_path / "installed").read_text(encoding="utf-8").splitlines()
-    assert [line.split()[-1] for line in installed] == ["openvino==2025.3.*", "openvino", "placewright"]
+    assert [line.split()[-1] for line in installed] == ["openvino==2025.3.*", "openvino", "ci/placewright-1.whl"]
+    assert "--constraint ci/constraints.txt" in installed[-1]
     assert [line.split()[0] for line in installed] == ["old/bin/python", "new/bin/python", "python"]
     asked = (tmp_path / "gate").read_text(encoding="utf-8").split()
     assert asked == ["gate", "--config", "gate.toml", "--before", "old", "--after", "new", "--out", "gate"]
