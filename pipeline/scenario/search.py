@@ -61,6 +61,8 @@ TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should s
 START = 1.8  # times a first sight that a start of the final takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
+UNTRIED = "not tried within the budget"
+
 Say = Callable[[str], None]
 CheckOutputs = Callable[[str, Variant], MeasurementFailed | None]  # of a model, run so
 
@@ -298,7 +300,7 @@ class ScenarioSearch:
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
             if self._sights_left_s(share) < self._sight_s and candidate.kind != "defaults":
-                entrant.left = "not tried within the budget"
+                entrant.left = UNTRIED
                 continue
             self.say(f"trying {candidate.name}")
             entrant.sight = self._sight(entrant)
@@ -434,6 +436,8 @@ class ScenarioSearch:
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
         missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
+        if not contenders and any(e.left == UNTRIED for e in self.entrants.values()):
+            missing_s = max(missing_s, least * start_s)
         best_baseline = self._best_baseline([control, *baselines])
         if best_baseline is not control:
             others = [control, *(b for b in baselines if b is not best_baseline)]
@@ -455,7 +459,7 @@ class ScenarioSearch:
                 entrant.left = entrant.left or "no better than those compared"
                 continue
             self.say(f"comparing the outputs of {entrant.candidate.name}")
-            for name, variant in entrant.candidate.configuration.models:
+            for name, variant in self.space.compiled(entrant.candidate.configuration):
                 entrant.failed = self.check_outputs(name, variant)
                 if entrant.failed is not None:
                     entrant.failed_model = name

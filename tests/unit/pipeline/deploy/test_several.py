@@ -112,6 +112,15 @@ def test_models_are_loaded_by_name_in_the_order_of_compiling(run: Path) -> None:
         load(run, requests=2)
 
 
+def test_phases_in_one_copy_are_loaded_once_by_the_name_of_their_model(run: Path) -> None:
+    loads = [replace(load, name=f"small-{load.name}", folder="small") for load in result_of().models]
+    answer = replace(result_of().answer, models=[configured(load.name) for load in loads], shared=["small"])
+    shared = result_of(models=loads, configurations=[answer])
+    (run / "result.json").write_text(json.dumps(shared.to_json()), encoding="utf-8")
+    with load(run) as models:
+        assert list(models) == ["small"]
+
+
 def test_one_program_runs_all_models_and_writes_their_outputs(run: Path, tmp_path: Path) -> None:
     folder, written = emit_run(run, "python")
     assert {p.relative_to(folder).as_posix() for p in written} == {
