@@ -68,7 +68,7 @@ def _show_batch(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
         [
             r["job"],
             r["best"] or "-",
-            f"{r['median_s'] * 1e3:.3f}" if r["best"] else "-",
+            f"{r['median_s'] * 1e3:.3f}" if r["median_s"] else "-",
             _gain_text(r) if r["best"] else "-",
             shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]

@@ -14,6 +14,8 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin
 from runtime.measuring.contest.baselines import plain_variant
 from runtime.measuring.contest.space import (
     PINNING,
+    PRIORITIES,
+    PRIORITY,
     RESERVATION,
     STREAMS,
     THREADS,
@@ -216,7 +218,7 @@ class ConfigurationSpace:
         return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
 
     def _steps(self, name: str, variant: Variant) -> Iterator[Variant]:
-        """Yield one model one step further: threads, requests with as many streams, precision, plug-in."""
+        """Yield one model one step further: threads, requests with as many streams, precision, priority, plug-in."""
         (device,) = variant.devices
         given, streams = device.properties, int(device.properties.get(STREAMS, "1"))
         if THREADS in given:
@@ -231,9 +233,12 @@ class ConfigurationSpace:
         if variant.requests == streams:
             yield self._changed(name, variant, {}, requests=streams + 1)
         plugins = self.plugins[name]
-        for precision in plugins[device.plugin].precisions:
-            if given.get(PRECISION, precision) != precision:
-                yield self._changed(name, variant, {PRECISION: precision})
+        axes = {PRECISION: plugins[device.plugin].precisions}
+        if len(self.names) > 1 and PRIORITY in plugins[device.plugin].settable:
+            axes[PRIORITY] = PRIORITIES
+        for key, value in ((key, value) for key, values in axes.items() for value in values):
+            if given.get(key) != value:
+                yield self._changed(name, variant, {key: value})
         for plugin in plugins:
             if plugin != device.plugin:
                 yield self.setting(name, {}, plugin=plugin)
@@ -244,7 +249,8 @@ class ConfigurationSpace:
         (device,) = variant.devices
         kept = {key: value for key, value in device.properties.items() if key not in drop}
         cpu = KINDS.get(device.plugin.partition(".")[0]) == "cpu"
-        return self.setting(name, {**kept, **(new if cpu else {})}, requests or variant.requests, device.plugin)
+        told = {key: value for key, value in new.items() if cpu or key == PRIORITY}
+        return self.setting(name, {**kept, **told}, requests or variant.requests, device.plugin)
 
 
 def compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:

@@ -164,18 +164,28 @@ class ScenarioContest:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """A request of the timeline: when it was due, and when it ended; None where it was dropped. Seconds."""
+
+    model: str
+    due_s: float
+    end_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRecord:
     """The answer in processes of its own, begun after all was decided: whether it holds what is said of it.
 
     multiple: of the stated rates, the greatest that was said to hold; 0 in closed loops. stated, greatest: at the
     stated load and at that multiple; none where it was not run. holds: every deadline, at both; None where it cannot
-    be told.
+    be told. timeline: requests that were due in one second of the load, at the greatest multiple or in closed loops.
     """
 
     multiple: float
     stated: list[ServedFigures]
     greatest: list[ServedFigures]
     holds: bool | None
+    timeline: list[ServedRequest] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

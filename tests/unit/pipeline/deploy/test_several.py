@@ -26,6 +26,7 @@ from pipeline.scenario.records import (
     ScenarioLimits,
     ScenarioResult,
     ServedFigures,
+    ServedRequest,
 )
 from tests.deployments import deployed
 from tests.models import through_file
@@ -167,6 +168,17 @@ def test_what_several_models_cannot_be_written_for_is_told(run: Path) -> None:
 def test_emit_says_of_each_model_how_far_its_outputs_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["emit", str(run), "--to", "python"]) == 0
     assert "small: Outputs were not compared" in capsys.readouterr().out
+
+
+def test_the_page_draws_a_second_under_load_with_what_was_late_or_dropped() -> None:
+    rows = [ServedRequest("small", 0.1, 0.12), ServedRequest("small", 0.11, 0.2), ServedRequest("large", 0.5, None)]
+    page = scenario_page(result_of(check=CheckRecord(1.8, [], [], True, rows)), Path("box"))
+    assert "A second under load" in page
+    assert "small: due at 100 ms, took 20 ms<" in page
+    assert "small: due at 110 ms, took 90 ms (late)<" in page
+    assert "large: due at 500 ms, dropped<" in page
+    assert page.count('class="critical"') == 2
+    assert "A second under load" not in scenario_page(result_of(), Path("box"))
 
 
 def test_the_page_tells_gain_deadlines_and_the_check(run: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.core.scenario import LoadScenario, ModelLoad, Phase
 from pipeline.scenario.configurations import USUAL, CandidateConfiguration, ConfigurationSpace
 from runtime.measuring.load.bench import LoadConfiguration
@@ -56,6 +58,16 @@ def test_steps_from_one_copy_change_all_phases_or_give_each_its_own() -> None:
     assert first.configuration.identity in {
         c.configuration.identity for c in space.around(CandidateConfiguration(apart))
     }
+
+
+def test_priorities_are_steps_where_the_plug_in_has_them() -> None:
+    gpu = replace(CPU, name="GPU", settable=frozenset({"MODEL_PRIORITY", "INFERENCE_PRECISION_HINT"}))
+    scenario = LoadScenario((ModelLoad("a"), ModelLoad("b")), "throughput")
+    space = ConfigurationSpace(scenario, {"a": {"GPU": gpu}, "b": {"CPU": CPU}}, 2)
+    first = next(c for c in space.first())
+    near = [c.name for c in space.around(first)]
+    assert sum("high priority" in name for name in near) == sum("low priority" in name for name in near) == 1
+    assert not any("priority" in name for name in [c.name for c in space_of(ModelLoad("a"), ModelLoad("b")).first()])
 
 
 def test_a_phase_on_its_own_is_a_model_like_others() -> None:
