@@ -16,9 +16,10 @@ setup: .venv/ready
 	$(BIN)/placewright prepare
 	touch $@
 
-# Outputs exactly as in f32: no candidate may compute in less.
+# Outputs exactly as in f32: no candidate may compute in less. Then several models at once.
 demo: setup
-	$(BIN)/placewright tune zoo:bilstm-128 --split-directions --runtime auto --set measure.low_tolerance=0 --budget 80s --out demo
+	$(BIN)/placewright tune zoo:bilstm-128 --split-directions --runtime auto --set measure.low_tolerance=0 --budget 60s --out demo/one
+	$(BIN)/placewright tune docs/box.toml --budget 50s --out demo/several
 
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -1,13 +1,15 @@
 """An independent judge of `placewright tune SCENARIO.toml`: pairs and triples, measured without placewright.
 
-    python -m benchmarks.several --models LIST.json --groups det+cls det+reader+speech --out DIR
-                                 [--budget 120s] [--starts 5] [--seconds 1.5] [--objective throughput|load]
+    python -m benchmarks.several --models LIST.json --scenarios det+cls det+cls:load det+reader+speech --out DIR
+                                 [--budget 120s] [--starts 4] [--judge-s 60] [--within-s 850]
 
-LIST.json is what `benchmarks.judge` takes. Each group of names is tuned as a scenario, or its finished run in DIR is
-taken. Then its answer takes turns, each start in new processes that have openvino and numpy alone, with the plug-in's
-defaults for all models, the latency hint and the throughput hint for all, threads shared equally, and "each tuned
-alone" as the run states it, in an order that is reversed from start to start. One line of JSON per group is added to
-DIR/several.jsonl; groups that are there are not judged again.
+LIST.json is what `benchmarks.judge` takes. Each scenario, names of models and what is asked of them, is tuned, or its
+finished run in DIR is taken. Then its answer takes turns with the plug-in's defaults for all models, the latency hint
+and the throughput hint for all, threads shared equally, and "each tuned alone" as the run states it. Each start begins
+new processes that have openvino and numpy alone, one for each way, which have windows of load in an order that is
+reversed from turn to turn; starts end after --judge-s, two at least. A model whose outputs are wrong in the plug-in's
+own precision is computed in f32 by all; the throughput hint "as it stands" is judged beside. One line of JSON per
+scenario is added to DIR/several.jsonl; what is there is not judged again, and none is begun after --within-s.
 
     throughput  closed loops: the geometric mean over the models of the rates
     load        Poisson arrivals at rates of a tenth of what defaults reach in closed loops, deadlines of four times the
@@ -24,8 +26,10 @@ import os
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +43,13 @@ PLACEWRIGHT = Path(sysconfig.get_path("scripts")) / "placewright"
 JUDGED = "several.jsonl"
 HINTS = ("plug-in defaults", "latency hint", "throughput hint")
 ALONE, EQUAL, ANSWER = "each tuned alone", "threads shared equally", "answer"
-FEW_S, FILL_S = 0.4, 0.3
-REQUESTS = 300  # for a p99
+STANDS = "throughput hint as it stands"
+FEW_S, FILL_S, MOST_S = 0.4, 0.1, 5.0  # of windows
+TURNS, TURN_S = 4, 0.4  # of one start in closed loops
+REQUESTS, CHECKED = 100, 200  # for a p99; where it is said to hold
 DEADLINES, SHARE = 4.0, 0.1
 MOST_LOG = 20.0  # of an interval's end that is told
-FACTOR = 1.06  # to which the greatest multiple is told
+FACTOR, STEP, MOST_WINDOWS = 1.1, 1.4, 7  # of the search for the greatest multiple
 
 
 @contextmanager
@@ -90,45 +96,66 @@ def interval(logs: Sequence[float]) -> tuple[float, float, float]:
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half) if mean + half < MOST_LOG else math.inf
 
 
-def multiple_of(process: Any, rates: Mapping[str, float], deadlines: Mapping[str, float], seed: int) -> float:
-    """Return the greatest multiple of all rates at which every p99 is within its deadline."""
+@dataclass(slots=True)
+class Bracket:
+    """Between which multiples of all rates the greatest lies at which every p99 is within its deadline."""
 
-    def holds(multiple: float) -> bool:
-        now = {name: rate * multiple for name, rate in rates.items()}
-        seconds = max(FEW_S, REQUESTS / min(now.values()))
-        told = drive(process, seconds, now, seed, 2 * max(deadlines.values()))
-        return all((told[n]["p99_s"] or math.inf) <= deadlines[n] for n in rates)
+    at: float
+    low: float = 0.0
+    high: float = math.inf
+    count: int = 0
 
-    low, high = 0.0, math.inf
-    multiple = 4.0
-    while not (low and high <= low * FACTOR) and 1 / 64 < multiple < 4096:
-        low, high = (multiple, high) if holds(multiple) else (low, multiple)
-        multiple = math.sqrt(low * high) if low and math.isfinite(high) else (low * 2 if low else high / 2)
-    return low or 1 / 64
+    @property
+    def told(self) -> bool:
+        """Return whether it is narrow enough."""
+        return self.count >= MOST_WINDOWS or self.high <= FACTOR * self.low
+
+    def look(self, process: Any, rates: Mapping[str, float], deadlines: Mapping[str, float], seed: int) -> None:
+        """Narrow it by one window of load."""
+        held = all(keeps(process, rates, deadlines, self.at, seed, REQUESTS).values())
+        self.low, self.high = (self.at, self.high) if held else (self.low, self.at)
+        self.count += 1
+        if self.low and math.isfinite(self.high):
+            self.at = math.sqrt(self.low * self.high)
+        else:
+            self.at = self.low * STEP if self.low else self.high / STEP
 
 
-def usual_ways(names: Sequence[str], paths: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """Return what needs no search: way -> the models as they are compiled."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // len(names)))
+def keeps(
+    process: Any, rates: Mapping[str, float], deadlines: Mapping[str, float], multiple: float, seed: int, requests: int
+) -> dict[str, bool]:
+    """Return of each model whether its p99 is within its deadline at a multiple of all rates."""
+    now = {name: rate * multiple for name, rate in rates.items()}
+    seconds = min(MOST_S * requests / REQUESTS, max(FEW_S, requests / min(now.values())))
+    told = drive(process, seconds, now, seed, 2 * max(deadlines.values()))
+    return {n: (told[n]["p99_s"] or math.inf) <= deadlines[n] for n in rates}
+
+
+def usual_ways(models: Sequence[Mapping[str, Any]], exact: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
+    """Return what needs no search: way -> the models as they are compiled. exact: those that compute in f32."""
+    threads = str(max(1, len(os.sched_getaffinity(0)) // len(models)))
     said: dict[str, dict[str, str]] = {
         HINTS[0]: {},
         HINTS[1]: {"PERFORMANCE_HINT": "LATENCY"},
         HINTS[2]: {"PERFORMANCE_HINT": "THROUGHPUT"},
         EQUAL: {"INFERENCE_NUM_THREADS": threads},
     }
-    return {
-        way: [{"name": n, "path": paths[n], "target": "CPU", "properties": p, "requests": 0} for n in names]
+    ways = {
+        way: [
+            {**m, "properties": p | ({"INFERENCE_PRECISION_HINT": "f32"} if m["name"] in exact else {})} for m in models
+        ]
         for way, p in said.items()
     }
+    return ways | ({STANDS: [{**m, "properties": said[HINTS[2]]} for m in models]} if exact else {})
 
 
-def stated_way(run: Mapping[str, Any], name: str, paths: Mapping[str, str]) -> list[dict[str, Any]]:
+def stated_way(run: Mapping[str, Any], name: str, models: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a configuration that a run states, as its models are compiled."""
+    known = {m["name"]: m for m in models}
     of = next(c for c in run["configurations"] if c["name"] == name)
     return [
         {
-            "name": m["name"],
-            "path": paths[m["name"]],
+            **known[m["name"]],
             "target": m["target"],
             "properties": {k: v for d in m["devices"].values() for k, v in d["properties"].items()} | m["properties"],
             "requests": m["requests"],
@@ -138,7 +165,7 @@ def stated_way(run: Mapping[str, Any], name: str, paths: Mapping[str, str]) -> l
 
 
 def tune(names: Sequence[str], models: Mapping[str, Any], folder: Path, extra: Mapping[str, str], budget: str) -> Any:
-    """Return the result of tuning a group as a scenario."""
+    """Return the result of tuning models as a scenario."""
     if not (folder / "result.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         lines = []
@@ -164,99 +191,124 @@ def tune(names: Sequence[str], models: Mapping[str, Any], folder: Path, extra: M
     return json.loads((folder / "result.json").read_text(encoding="utf-8"))
 
 
-def judge(names: Sequence[str], models: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """Return how the answer of one group compares with the usual ways."""
-    folder = args.out / f"{'+'.join(names)}-{args.objective}"
-    rates: dict[str, float] = {}
-    deadlines: dict[str, float] = {}
-    extra: dict[str, str] = {}
-    vocabulary = {n: models[n].get("vocabulary", 1000) for n in names}
-    if args.objective == "load":
-        first = tune(names, models, args.out / f"{'+'.join(names)}-throughput", {}, args.budget)
-        paths = {
-            m["name"]: str(args.out / f"{'+'.join(names)}-throughput" / m["folder"] / "placed.xml")
-            for m in first["models"]
-        }
-        asked = args.out / f"{'+'.join(names)}-asked.json"
-        if not asked.is_file():
-            plain = [{**m, "vocabulary": vocabulary[m["name"]]} for m in usual_ways(names, paths)[HINTS[0]]]
-            with measuring_alone(lambda said: None), started(plain) as process:
-                closed = drive(process, args.seconds, {}, 0)
-                rates = {n: SHARE * closed[n]["rate"] for n in names}
-                told = drive(process, REQUESTS / min(rates.values()), rates, 0)
-            deadlines = {n: DEADLINES * (told[n]["p99_s"] or 1.0) for n in names}
-            asked.write_text(json.dumps([rates, deadlines]))
-        rates, deadlines = json.loads(asked.read_text())
-        extra = {n: f'rate = {rates[n]:.6g}\ndeadline = "{1e3 * deadlines[n]:.6g}ms"' for n in names}
+def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Return how the answer of one scenario compares with the usual ways."""
+    folder = args.out / f"{'+'.join(names)}-{objective}"
+    plain = [
+        {"name": n, "path": models[n]["path"], "sizes": models[n].get("sizes", {}), "target": "CPU", "requests": 0,
+         "vocabulary": models[n].get("vocabulary", 1000)}
+        for n in names
+    ]  # fmt: skip
+    rates, deadlines = asked_of(plain, folder) if objective == "load" else ({}, {})
+    extra = {n: f'rate = {rates[n]:.6g}\ndeadline = "{1e3 * deadlines[n]:.6g}ms"' for n in rates}
     run = tune(names, models, folder, extra, args.budget)
-    paths = {m["name"]: str(folder / m["folder"] / "placed.xml") for m in run["models"]}
-    ways = usual_ways(names, paths) | {ANSWER: stated_way(run, run["best"], paths)}
+    placed = [{**m, "path": str(folder / m["name"] / "placed.xml"), "sizes": {}} for m in plain]
+    plainly = next(c for c in run["configurations"] if c["kind"] == "defaults")  # in f32 where outputs are wrong else
+    exact = [
+        m["name"]
+        for m in plainly["models"]
+        if any("INFERENCE_PRECISION_HINT" in d["properties"] for d in m["devices"].values())
+    ]
+    ways = usual_ways(placed, exact) | {ANSWER: stated_way(run, run["best"], placed)}
     if any(c["name"] == ALONE for c in run["configurations"]):
-        ways[ALONE] = stated_way(run, ALONE, paths)
-    values: dict[str, list[float]] = {way: [] for way in ways}
-    kept: list[bool] = []
+        ways[ALONE] = stated_way(run, ALONE, placed)
+    stated = {c["name"]: c["value"] for c in run["configurations"] if c["value"]}
     said = (run.get("check") or {}).get("multiple", 0.0)
-    with measuring_alone(lambda said: None):
-        for start in range(args.starts):
-            for way in list(ways) if start % 2 else list(reversed(ways)):
-                with started([{**m, "vocabulary": vocabulary[m["name"]]} for m in ways[way]]) as process:
-                    if args.objective == "throughput":
-                        told = drive(process, args.seconds, {}, start)
-                        values[way].append(geometric([max(told[n]["rate"], 1e-9) for n in names]))
-                        continue
-                    values[way].append(multiple_of(process, rates, deadlines, start))
-                    if way == ANSWER and said:
-                        now = {n: rates[n] * said for n in names}
-                        told = drive(process, max(FEW_S, REQUESTS / min(now.values())), now, 100 + start)
-                        kept += [(told[n]["p99_s"] or math.inf) <= deadlines[n] for n in names]
+    starts: list[dict[str, list[float]]] = []
+    kept: list[bool] = []
+    until = time.monotonic() + args.judge_s
+    while len(starts) < args.starts and (len(starts) < 2 or time.monotonic() < until):
+        number = len(starts)
+        with measuring_alone(lambda said: None), ExitStack() as stack:
+            order = list(ways) if number % 2 else list(reversed(ways))
+            processes = {way: stack.enter_context(started(ways[way])) for way in order}
+            if objective == "throughput":
+                seen: dict[str, list[float]] = {way: [] for way in ways}
+                for turn in range(TURNS):
+                    for way in order if turn % 2 else reversed(order):
+                        told = drive(processes[way], TURN_S, {}, turn)
+                        seen[way].append(math.log(geometric([max(told[n]["rate"], 1e-9) for n in names])))
+            else:
+                guess = {way: stated.get(run["best"] if way == ANSWER else way, said or 1.0) for way in ways}
+                brackets = {way: Bracket(guess[way]) for way in ways}
+                while not all(b.told for b in brackets.values()):
+                    for way in order:
+                        if not brackets[way].told:
+                            brackets[way].look(processes[way], rates, deadlines, 100 * number + brackets[way].count)
+                    order.reverse()
+                seen = {way: [math.log(b.low or b.high / STEP)] for way, b in brackets.items()}
+                if said:
+                    kept += keeps(processes[ANSWER], rates, deadlines, said, 100 * number + 99, CHECKED).values()
+        starts.append(seen)
     over = {
-        way: interval([math.log(a / b) for a, b in zip(values[ANSWER], each, strict=True)])
-        for way, each in values.items()
+        way: interval([float(np.median(np.subtract(s[ANSWER], s[way]))) for s in starts])
+        for way in ways
         if way != ANSWER
     }
-    best = max(HINTS, key=lambda way: geometric(values[way]))
+    mean = {way: math.exp(float(np.mean([np.mean(s[way]) for s in starts]))) for way in ways}
     return {
-        "group": "+".join(names), "objective": args.objective, "answer": run["best"], "verdict": run["verdict"],
-        "values": values, "over": over, "best hint": best, "said": said, "kept": kept,
-        "load": os.getloadavg()[0],
+        "scenario": f"{'+'.join(names)}:{objective}", "answer": run["best"], "verdict": run["verdict"], "mean": mean,
+        "over": over, "best hint": max(HINTS, key=lambda way: mean[way]), "said": said, "kept": kept,
+        "starts": len(starts), "load": os.getloadavg()[0], "predicted error": run["predicted_error"],
+        "rank correlation": run["predicted_rank_correlation"],
     }  # fmt: skip
+
+
+def asked_of(models: Sequence[Mapping[str, Any]], folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the rates and deadlines of a scenario: told by plug-in defaults once, and kept beside its run."""
+    file = folder.with_suffix(".asked.json")
+    if not file.is_file():
+        with measuring_alone(lambda said: None), started(usual_ways(models)[HINTS[0]]) as process:
+            closed = drive(process, 1.5, {}, 0)
+            rates = {name: SHARE * told["rate"] for name, told in closed.items()}
+            told = drive(process, min(10.0, REQUESTS / min(rates.values())), rates, 0)
+        deadlines = {n: DEADLINES * (told[n]["p99_s"] or 1.0) for n in rates}
+        file.write_text(json.dumps([rates, deadlines]))
+    rates, deadlines = json.loads(file.read_text(encoding="utf-8"))
+    return rates, deadlines
 
 
 def main() -> int:
     """Judge the groups; print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--groups", nargs="+", required=True)
+    parser.add_argument("--scenarios", nargs="+", required=True, help="det+cls, or det+cls:load")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", default="120s")
-    parser.add_argument("--starts", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.5)
-    parser.add_argument("--objective", choices=["throughput", "load"], default="throughput")
+    parser.add_argument("--starts", type=int, default=4)
+    parser.add_argument("--judge-s", type=float, default=60.0)
+    parser.add_argument("--within-s", type=float, default=math.inf)
     args = parser.parse_args()
     args.out = args.out.absolute()
     args.out.mkdir(parents=True, exist_ok=True)
     listed = json.loads(args.models.read_text(encoding="utf-8"))
     models = {m["name"]: {**m, "path": str((args.models.parent / m["path"]).resolve())} for m in listed}
     file = args.out / JUDGED
-    known = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
-    for group in args.groups:
-        if not any(row["group"] == group and row["objective"] == args.objective for row in known):
-            known.append(judge(group.split("+"), models, args))
-            with file.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(known[-1]) + "\n")
-    rows = [row for row in known if row["objective"] == args.objective]
-    print(
-        "| group | answer | over the best hint | over each tuned alone | said, kept | load |\n|---|---|---|---|---|---|"
-    )
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    begun, longest_s = time.monotonic(), 0.0
+    for scenario in args.scenarios:
+        group, _, objective = scenario.partition(":")
+        objective = objective or "throughput"
+        now = time.monotonic()
+        if any(row["scenario"] == f"{group}:{objective}" for row in rows) or now - begun + longest_s > args.within_s:
+            continue
+        rows.append(judge(group.split("+"), objective, models, args))
+        longest_s = max(longest_s, time.monotonic() - now)
+        with file.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(rows[-1]) + "\n")
+    print("| scenario | answer | over defaults | over the best hint | over each tuned alone | said, kept | load |")
+    print("|---|---|---|---|---|---|---|")
     for row in rows:
-        cells = [_ratio(row["over"].get(way)) for way in (row["best hint"], ALONE)]
+        cells = [_ratio(row["over"].get(way)) for way in (HINTS[0], row["best hint"], ALONE)]
         kept = f"{row['said']:.2f}, {sum(row['kept'])} of {len(row['kept'])}" if row["kept"] else ""
-        print(f"| {row['group']} | {row['answer']} | {cells[0]} | {cells[1]} | {kept} | {row['load']:.1f} |")
-    for title, way in (("the best hint", ""), (ALONE, ALONE)):
-        ratios = [row["over"][way or row["best hint"]][0] for row in rows if (way or row["best hint"]) in row["over"]]
-        if ratios:
-            ratio, low, high = interval(np.log(ratios).tolist())
-            print(f"over {title}: {ratio:.2f} ({low:.2f} to {high:.2f} over groups), least {min(ratios):.2f}")
+        print(f"| {row['scenario']} | {row['answer']} | {' | '.join(cells)} | {kept} | {row['load']:.1f} |")
+    for objective in ("throughput", "load"):
+        for title, way in (("defaults", HINTS[0]), ("the best hint", ""), (ALONE, ALONE), (STANDS, STANDS)):
+            of = [row["over"].get(way or row["best hint"]) for row in rows if row["scenario"].endswith(objective)]
+            ratios = [told[0] for told in of if told]
+            if ratios:
+                ratio, low, high = interval(np.log(ratios).tolist())
+                print(f"{objective}, over {title}: {ratio:.2f} ({low:.2f} to {high:.2f}), least {min(ratios):.2f}")
     all_kept = [k for row in rows for k in row["kept"]]
     if all_kept:
         print(f"deadlines kept: {100 * np.mean(all_kept):.0f} % of {len(all_kept)}")

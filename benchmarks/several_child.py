@@ -22,7 +22,10 @@ import openvino as ov
 def prepare(told: dict[str, Any]) -> tuple[ov.CompiledModel, list[ov.InferRequest]]:
     """Return a compiled model, and requests with inputs set."""
     core = ov.Core()
-    compiled = core.compile_model(core.read_model(told["path"]), told["target"], told["properties"])
+    model = core.read_model(told["path"])
+    if told["sizes"]:
+        model.reshape({name: ov.PartialShape(size) for name, size in told["sizes"].items()})
+    compiled = core.compile_model(model, told["target"], told["properties"])
     count = told["requests"] or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
     rng = np.random.default_rng(0)
     requests = [compiled.create_infer_request() for _ in range(count)]

@@ -29,6 +29,7 @@ from pipeline.store.task import Outcome, Progress
 
 if TYPE_CHECKING:
     from pipeline.placing.worth import WorthRecord
+    from pipeline.scenario.run import ScenarioPlan
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +112,21 @@ def advance_scenario(
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
     """
-    from pipeline.scenario.run import plan_scenario, run_scenario
+    from pipeline.scenario.run import run_scenario
+
+    return run_scenario(plan_scenario_file(file, settings, store), folder, store, progress=progress)
+
+
+def plan_scenario_file(file: ScenarioFile, settings: Settings, store: Store) -> ScenarioPlan:
+    """Return the tasks of a scenario; models of the zoo are written into the store.
+
+    Raises:
+        PlacewrightError: with one line of cause and one of remedy.
+    """
+    from pipeline.scenario.run import plan_scenario
 
     paths = {name: model_path(source.model, store) for name, source in file.sources.items()}
-    return run_scenario(plan_scenario(file, paths, settings), folder, store, progress=progress)
+    return plan_scenario(file, paths, settings)
 
 
 def dry_run_scenario(file: ScenarioFile, settings: Settings, folder: Path, store: Store, aside: Path) -> list[Forecast]:

@@ -69,7 +69,7 @@ def _show_batch(rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
         [
             r["job"],
             r["best"] or "-",
-            number_text(r["median_s"] * 1e3) if r["best"] else "-",
+            number_text(r["median_s"] * 1e3) if r["median_s"] else "-",
             _gain_text(r) if r["best"] else "-",
             shorten(r["failed"], CAUSE, placeholder=" ..."),
         ]

@@ -21,11 +21,11 @@ Isolation = Literal["process", "processes"]  # all models in one process, or one
 class Phase:
     """One way in which a model is called, with the same weights: prefill or decode, short or long inputs.
 
-    shape: sizes of the inputs as --shape takes them, {} for those of the model. share: of the model's requests.
+    of: what the model is called; a phase has its own name in a scenario. share: of the model's requests.
     """
 
     name: str
-    shape: Mapping[str, tuple[int, ...]]
+    of: str
     share: float
 
 
@@ -54,7 +54,7 @@ class ModelLoad:
     after: str = ""
     calls: float = 1.0
     devices: tuple[str, ...] = ()
-    phases: tuple[Phase, ...] = ()
+    phase: Phase | None = None
 
     @property
     def closed(self) -> bool:
@@ -80,6 +80,14 @@ class LoadScenario:
     def model(self, name: str) -> ModelLoad:
         """Return the load of one model."""
         return next(m for m in self.models if m.name == name)
+
+    def families(self) -> dict[str, list[str]]:
+        """Return the phases of every model that has several: their names as models of the scenario."""
+        families: dict[str, list[str]] = {}
+        for load in self.models:
+            if load.phase is not None:
+                families.setdefault(load.phase.of, []).append(load.name)
+        return {family: phases for family, phases in families.items() if len(phases) > 1}
 
     def scaled(self, multiple: float) -> LoadScenario:
         """Return the scenario with all rates multiplied; closed loops stay."""

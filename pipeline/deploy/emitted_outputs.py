@@ -69,7 +69,8 @@ def compare_emitted(run: Path, target: str, folder: Path, written: Sequence[Path
         told, wrong = _compare_model(Deployment.load(run), _accuracy_of_best(run), target, folder)
     else:
         scenario = ScenarioDeployment.load(run)
-        known = {model.name: model.accuracy for model in scenario.result.answer.models}
+        folders = {load.name: load.folder for load in scenario.result.models}
+        known = {folders[model.name]: model.accuracy for model in scenario.result.answer.models}
         each = {
             name: _compare_model(model, known[name], target, folder, name) for name, model in scenario.models.items()
         }

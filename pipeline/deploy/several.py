@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class ScenarioDeployment:
     """A run directory of a scenario, and what its result.json says.
 
-    models: by name, in the order in which they are compiled, which decides who reserves processors first.
+    models: by the name of their folder, which is their own, or of a model whose phases share a copy; in the order in
+    which they are compiled, which decides who reserves processors first.
     """
 
     path: Path
@@ -51,10 +52,10 @@ class ScenarioDeployment:
         try:
             result = from_json(ScenarioResult, read_json(path / RESULT))
             folders = {model.name: model.folder for model in result.models}
-            order = [model.name for model in result.answer.models]
+            order = dict.fromkeys(folders[model.name] for model in result.answer.models)
         except (OSError, ValueError, StopIteration) as error:
             raise StoreError(f"{path / RESULT} is damaged.", f"Tune {path} again.") from error
-        return cls(path, result, {name: Deployment.load(path / folders[name]) for name in order})
+        return cls(path, result, {name: Deployment.load(path / name) for name in order})
 
     def check_one_process(self, target: str) -> None:
         """Check that the answer runs all models in one process.

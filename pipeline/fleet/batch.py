@@ -13,14 +13,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from typing_extensions import TypedDict
 
-from pipeline.api import model_path
-from pipeline.core.errors import DeviceError, ModelError, PlacewrightError
+from pipeline.api import model_path, plan_scenario_file
+from pipeline.core.errors import DeviceError, ModelError, PlacewrightError, UsageError
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import ANY, Command, Engine
 from pipeline.fleet.jobs import EVERY, Job, file_stems
@@ -30,6 +30,7 @@ from pipeline.report.batch_page import write_batch_page
 from pipeline.report.comparison import RECORD, DrawnComparison, interval_row, write_comparisons
 from pipeline.result.directory import RunDirectory, previous_parts
 from pipeline.result.result import Result
+from pipeline.scenario.scenario_file import read_scenario
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile, look_at_model
 from pipeline.stages.plan import plan_tasks, with_seed
@@ -48,7 +49,10 @@ READ_FROM = ("model", "input")  # of a task's context: the paths of files
 
 
 class JobRow(TypedDict):
-    """A row of the table of a batch; of a job that failed "" stands for what it has not, and `failed` says why."""
+    """A row of the table of a batch; of a job that failed "" stands for what it has not, and `failed` says why.
+
+    A scenario has no latency, and its speed-up is over the best of defaults and hints.
+    """
 
     job: str
     model: str
@@ -106,6 +110,7 @@ def run_batch(
         for p in planned:
             forget_measured(p.tasks, store)
     _execute_jobs(planned, store, engine, say, progress, remeasure=remeasure)
+    _run_scenarios(planned, store, engine, say, progress, remeasure=remeasure)
     rows = [_job_row(p) for p in planned]
     write_text(out / "table.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     cells = io.StringIO()
@@ -128,7 +133,7 @@ def run_batch(
 def compare_jobs(rows: Sequence[Mapping[str, Any]]) -> list[DrawnComparison]:
     """Return one comparison per model of a batch's table: the jobs by how much faster than its best device alone."""
     pairs = []
-    models = list(dict.fromkeys(row["model"] for row in rows if row["best"]))
+    models = list(dict.fromkeys(row["model"] for row in rows if row["median_s"] != ""))
     for model, stem in zip(models, file_stems(models), strict=True):
         mine = sorted((r for r in rows if r["model"] == model and r["best"]), key=lambda r: -r["speedup"])
         drawn = tuple(
@@ -187,6 +192,8 @@ class _SharedFacts:
 
 def _plan_job(job: Job, folder: Path, facts: _SharedFacts, say: Say) -> JobProgress:
     p = JobProgress(job, RunDirectory(folder))
+    if job.scenario:
+        return p  # without tasks that workers know: see `_run_scenarios`
     try:
         p.model = facts.model(job.model)
         known = p.directory.check_for(p.model)
@@ -235,6 +242,37 @@ def _execute_jobs(
         ledger.settle(settled.name, settled.answer)
 
 
+def _run_scenarios(
+    jobs: Sequence[JobProgress], store: Store, engine: Engine, say: Say, progress: Say, *, remeasure: bool
+) -> None:
+    """Tune the scenarios among the jobs, here and one after another: each has the machine to itself."""
+    for p in jobs:
+        if not p.job.scenario:
+            continue
+        try:
+            from pipeline.report.scenario_page import write_scenario_page
+            from pipeline.scenario.run import run_scenario
+
+            if engine.retries:
+                raise UsageError(
+                    f"The scenario {p.job.model} runs on the machine of the batch alone.", "Leave --on out for it."
+                )
+            say_of = partial(_say_of_job, progress, p.job.name)
+            plan = plan_scenario_file(read_scenario(Path(p.job.model)), p.job.settings, store)
+            if remeasure:
+                forget_measured(plan.tasks, store)
+            result = run_scenario(plan, p.directory.path, store, progress=say_of)
+            write_scenario_page(p.directory.path, p.directory.path / "report.html")
+            say(f"{p.job.name}: {result.verdict}")
+        except PlacewrightError as error:
+            p.failed, p.exit_code = str(error), error.exit_code
+            say(f"{p.job.name}: failed: {error}")
+
+
+def _say_of_job(progress: Say, job: str, text: str) -> None:
+    progress(f"{job}: {text}")
+
+
 def chain_command(p: JobProgress, chain: Chain, store: Store, *, rank: int, again: Sequence[Task]) -> Command:
     """Return what executes a chain of a job's tasks; again: those that other stores have to forget first."""
     tasks, files = [], list[str]()
@@ -276,6 +314,12 @@ def _job_row(p: JobProgress) -> dict[str, Any]:
     }
     if p.failed:
         return row
+    if p.job.scenario:
+        from pipeline.scenario.run import load_scenario_result
+
+        told = load_scenario_result(p.directory.path)
+        gain = {"speedup": told.speedup.ratio, "speedup_low": told.speedup.low, "speedup_high": told.speedup.high}
+        return row | {"best": told.best, **gain, "verdict": told.verdict}
     result = Result.load(p.directory.path)
     latency, speedup = result.best.latency_s, result.record.speedup_over_best_single
     if latency is None:

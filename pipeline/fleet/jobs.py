@@ -50,7 +50,7 @@ class JobsFile(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One model on one set of devices with one set of settings.
+    """One model, or scenario, on one set of devices with one set of settings.
 
     machines: EVERY to run it once on each kind of machine that the fleet has, else ONE. kind: the fingerprint of the
     machines that it must run on, "" for any that has its devices. asked: what the job is called apart from its kind.
@@ -63,6 +63,11 @@ class Job:
     machines: str = ONE
     kind: str = ""
     asked: str = ""
+
+    @property
+    def scenario(self) -> bool:
+        """Return whether it is several models at once, in a file of their own."""
+        return self.model.endswith(".toml")
 
     def on(self, kind: str) -> Job:
         """Return the job for one kind of machine."""

@@ -62,7 +62,8 @@ def _figure_cells(row: Row) -> list[TableCell]:
     if row["failed"]:
         return [number_cell("", None), number_cell("", None)]
     latency_s, ratio = row["median_s"], row["speedup"]
-    return [number_cell(seconds_text(latency_s), latency_s), number_cell(f"{ratio:.3f}", ratio)]
+    shown = number_cell(seconds_text(latency_s), latency_s) if latency_s else number_cell("", None)
+    return [shown, number_cell(f"{ratio:.3f}", ratio)]
 
 
 def _comparison_section(folder: Path, job: str, rows: Sequence[Row]) -> Section:

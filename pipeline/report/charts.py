@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from markupsafe import Markup
@@ -23,6 +23,7 @@ NAMED = 38  # characters of a name that have room
 BINS = 60
 FURTHEST = 100.0  # times as fast, or as slow, that a forest plot has room for; beyond, an interval ends at the edge
 PLOT = 300.0  # height of a chart with two axes
+LANE, LANES = 7.0, 4  # of requests of one model that are in flight side by side
 MOST_POINTS = 600  # of a line; a screen has no more
 
 
@@ -35,6 +36,17 @@ class ForestRow:
     interval: tuple[float, float] | None
     words: str
     kind: str = "other"
+
+
+class RequestBar(Protocol):
+    """A request of a timeline: when it was due and ended, in seconds; None where it was dropped."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def due_s(self) -> float: ...
+    @property
+    def end_s(self) -> float | None: ...
 
 
 def draw_forest(rows: Sequence[ForestRow], *, label: str, reference: str, better: str = "as fast") -> Markup:
@@ -239,6 +251,37 @@ def draw_predictions(rows: Sequence[tuple[str, float, float]]) -> Markup:
     parts.append(svg.make_text(280, PLOT - 4, "predicted", anchor="middle"))
     parts.append(svg.make_text(4, 10, "measured"))
     return svg.make_drawing("Predicted against measured latency", PLOT, parts)
+
+
+def draw_requests(rows: Sequence[RequestBar], deadlines: Mapping[str, float]) -> Markup:
+    """Return a lane for each model with its requests from due to end, side by side as far as they overlap.
+
+    deadlines: model -> seconds; what takes longer is marked, and so is what was dropped.
+    """
+    models = list(dict.fromkeys(row.model for row in rows))
+    x = svg.Scale(0.0, max([1.0, *(row.end_s for row in rows if row.end_s is not None)]), 130.0, svg.WIDTH - 10)
+    parts: list[Markup] = []
+    y = 8.0
+    for i, model in enumerate(models):
+        free = [-math.inf] * LANES
+        parts.append(svg.make_text(124, y + LANE * LANES / 2 + 4, shorten(model, 18), anchor="end"))
+        for row in sorted((r for r in rows if r.model == model), key=lambda r: r.due_s):
+            end_s = row.due_s if row.end_s is None else row.end_s
+            lane = next((k for k, until in enumerate(free) if until <= row.due_s), LANES - 1)
+            free[lane] = max(free[lane], end_s)
+            late = row.end_s is None or end_s - row.due_s > deadlines.get(model, math.inf)
+            took = "dropped" if row.end_s is None else f"took {seconds_text(end_s - row.due_s)}{' (late)' * late}"
+            title = svg.make_element("title", f"{model}: due at {seconds_text(row.due_s)}, {took}")
+            box = {
+                "x": x(row.due_s),
+                "y": y + LANE * lane,
+                "width": max(1.5, x(end_s) - x(row.due_s)),
+                "height": LANE - 1,
+            }
+            parts.append(svg.make_element("rect", title, class_="critical" if late else f"stage fill{i % 7}", **box))
+        y += LANE * LANES + 8
+    parts += _bottom_axis(x, y, seconds_text, top=8.0)
+    return svg.make_drawing("A second under load", y + 24, parts)
 
 
 def draw_stages(rows: Sequence[tuple[str, float]]) -> Markup:

@@ -153,13 +153,17 @@ def _front_words(result: ScenarioResult) -> str:
 
 
 def _load_sections(result: ScenarioResult) -> list[Section]:
-    """Return the tables of what became of the requests: as compared, and in the check."""
+    """Return what became of the requests: a second of them, and tables as compared and in the check."""
     tables: list[tuple[str, Sequence[ServedFigures]]] = [("The answer under load", result.answer.figures)]
     if result.check is not None:
         tables.append(("Checked in fresh processes, at the stated load", result.check.stated))
         tables.append((f"Checked at {result.check.multiple:.3g} times the stated load", result.check.greatest))
+    deadlines = {m.name: m.deadline_s for m in result.models if m.deadline_s is not None}
+    timeline = result.check.timeline if result.check is not None else []
+    words = "Each request from when it was due to its end, in fresh processes; what is late or dropped stands out."
+    drawn = [Section("A second under load", words=words, chart=charts.draw_requests(timeline, deadlines))]
     columns = ("model", "due per second", "served per second", "p50", "p90", "p99", "deadline", "late", "dropped")
-    return [
+    return drawn * bool(timeline) + [
         Section(title, columns=columns, rows=[_served_row(result, f) for f in figures], numbers=tuple(range(1, 9)))
         for title, figures in tables
         if figures

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pipeline.core.scenario import Isolation, LoadScenario
 from pipeline.scenario.records import ConfigurationKind
@@ -13,6 +14,8 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin
 from runtime.measuring.contest.baselines import plain_variant
 from runtime.measuring.contest.space import (
     PINNING,
+    PRIORITIES,
+    PRIORITY,
     RESERVATION,
     STREAMS,
     THREADS,
@@ -63,12 +66,14 @@ class ConfigurationSpace:
 
     plugins: model -> plug-ins that may run it, by name, each with the precisions that the model tolerates; the first is
     what the baselines use. processors: that may be used all the time. weights: model -> its share of the work.
+    families: models whose phases can share one copy of the weights, by name, with the phases.
     """
 
     scenario: LoadScenario
     plugins: Mapping[str, Mapping[str, Plugin]]
     processors: int
     weights: Mapping[str, float] = field(default_factory=dict)
+    families: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -89,14 +94,39 @@ class ConfigurationSpace:
             }
             for kind, hint in hints.items()
         }
-        equal = str(max(1, self.processors // len(self.names)))
+        equal = str(max(1, self.processors // len(self._units)))
         made["equal threads"] = {name: self.setting(name, {THREADS: equal}) for name in self.names}
         made["tuned alone"] = dict(alone)
         return [
-            CandidateConfiguration(configured(BASELINES[kind], variants, self.scenario.isolation), kind)
+            CandidateConfiguration(self._configured(variants, shared=kind != "tuned alone", name=BASELINES[kind]), kind)
             for kind, variants in made.items()
             if len(variants) == len(self.names)
         ]
+
+    @property
+    def _units(self) -> list[str]:
+        """Return what is compiled where all phases share a copy: the first phase of each family, and the others."""
+        later = {name for phases in self.families.values() for name in phases[1:]}
+        return [name for name in self.names if name not in later]
+
+    def _family(self, name: str) -> Sequence[str]:
+        """Return the phases of which a model is one; itself where it has none."""
+        return next((phases for phases in self.families.values() if name in phases), (name,))
+
+    def compiled(self, configuration: LoadConfiguration) -> list[tuple[str, Variant]]:
+        """Return what is compiled, by name, and how: models, and those whose phases share a copy."""
+        compiled: dict[str, Variant] = {}
+        for name, variant in configuration.models:
+            shared = (f for f in configuration.shared if name in self.families[f])
+            compiled.setdefault(next(shared, name), variant)
+        return list(compiled.items())
+
+    def _configured(self, variants: Mapping[str, Variant], *, shared: bool, name: str = "") -> LoadConfiguration:
+        """Return a configuration; shared: phases run in one copy of their model, as the first of them does."""
+        shared = shared and bool(self.families)
+        if shared:
+            variants = {n: variants[self._family(unit)[0]] for unit in variants for n in self._family(unit)}
+        return configured(name, variants, self.scenario.isolation, self.families if shared else {})
 
     def settings_alone(self, model: str, objective: str) -> list[Variant]:
         """Return the settings that are tried of one model while nothing else runs."""
@@ -110,21 +140,23 @@ class ConfigurationSpace:
     def first(self) -> list[CandidateConfiguration]:
         """Return the coarse grid, what is most likely to be good first: see `USUAL`."""
         kept: dict[str, CandidateConfiguration] = {}
-        for variants in self._first_variants():
-            candidate = CandidateConfiguration(configured("", variants, self.scenario.isolation))
-            kept.setdefault(candidate.configuration.identity, candidate)
+        ways = [(self._units, True), (self.names, False)] if self.families else [(self.names, False)]
+        made = [[self._configured(v, shared=shared) for v in self._first_variants(names)] for names, shared in ways]
+        for configuration in itertools.chain.from_iterable(itertools.zip_longest(*made)):
+            if configuration is not None:
+                kept.setdefault(configuration.identity, CandidateConfiguration(configuration))
         return list(kept.values())
 
-    def _first_variants(self) -> Iterator[dict[str, Variant]]:
-        shares, most = self._shares(), str(self.processors)
+    def _first_variants(self, names: Sequence[str]) -> Iterator[dict[str, Variant]]:
+        shares, most = self._shares(names), str(self.processors)
         yield from self._divided(shares[:1])
         streams = {THREADS: most, STREAMS: most}
         for mode in ("unpinned", "pinned"):
-            yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in self.names}
+            yield {n: self.setting(n, {**streams, **MODES[mode]}, self.processors) for n in names}
         yield from self._divided(shares[1:2])
-        yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in self.names}
+        yield {n: self.setting(n, {THREADS: most, **MODES["unpinned"]}) for n in names}
         yield from self._divided(shares[2:])
-        yield from self._assigned()
+        yield from self._assigned(names)
 
     def _divided(self, shares: Sequence[Mapping[str, int]]) -> Iterator[dict[str, Variant]]:
         """Yield so many threads for each model, on reserved processors where there are as many, and wherever."""
@@ -132,9 +164,9 @@ class ConfigurationSpace:
             if mode == "unpinned" or sum(share.values()) <= self.processors:
                 yield {name: self.setting(name, {THREADS: str(n), **MODES[mode]}) for name, n in share.items()}
 
-    def _shares(self) -> list[dict[str, int]]:
+    def _shares(self, names: Sequence[str]) -> list[dict[str, int]]:
         """Return threads for each model that fill the processors, or one each; nearest to the shares of work first."""
-        names, n = self.names, self.processors
+        n = self.processors
         if n <= len(names):
             one = dict.fromkeys(names, 1)
             return [one, *({**one, name: n} for name in names if n > 1)]
@@ -147,13 +179,13 @@ class ConfigurationSpace:
 
         return [dict(zip(names, share, strict=True)) for share in sorted(parts, key=distance)[:MOST_SHARES]]
 
-    def _assigned(self) -> Iterator[dict[str, Variant]]:
+    def _assigned(self, names: Sequence[str]) -> Iterator[dict[str, Variant]]:
         """Yield whole models given to plug-ins, in all ways of a small number; others are neighbours of the best."""
-        known = [list(self.plugins[name]) for name in self.names]
+        known = [list(self.plugins[name]) for name in names]
         if all(len(choice) == 1 for choice in known) or math.prod(map(len, known)) > MOST_ASSIGNED:
             return
         for choice in itertools.product(*known):
-            yield {name: self.setting(name, {}, plugin=plugin) for name, plugin in zip(self.names, choice, strict=True)}
+            yield {name: self.setting(name, {}, plugin=plugin) for name, plugin in zip(names, choice, strict=True)}
 
     def setting(self, model: str, given: Mapping[str, str], requests: int = 1, plugin: str = "") -> Variant:
         """Return a model with these properties, in the fastest precision that it tolerates unless they give another."""
@@ -166,7 +198,9 @@ class ConfigurationSpace:
 
     def around(self, candidate: CandidateConfiguration) -> list[CandidateConfiguration]:
         """Return the configurations one step from one of settings: one axis of one model, the mode, or the order."""
-        variants = dict(candidate.configuration.models)
+        variants, shared = dict(candidate.configuration.models), bool(candidate.configuration.shared)
+        if shared:
+            variants = {name: variants[name] for name in variants if self._family(name)[0] == name}
         if any(v.kind != "settings" for v in variants.values()):
             return []
         found = [{**variants, name: other} for name, v in variants.items() for other in self._steps(name, v)]
@@ -176,12 +210,15 @@ class ConfigurationSpace:
                 found.append({n: self._changed(n, v, mode, drop=MODE_KEYS) for n, v in variants.items()})
         if len(variants) > 1 and any(RESERVATION in v.devices[0].properties for v in variants.values()):
             found.append(dict(reversed(variants.items())))
-        made = [CandidateConfiguration(configured("", each, self.scenario.isolation)) for each in found]
+        made = [CandidateConfiguration(self._configured(each, shared=shared)) for each in found]
+        if self.families:  # another copy for each phase, or one for all
+            spread = {n: variants[name] for name in variants for n in (self._family(name) if shared else [name])}
+            made.append(CandidateConfiguration(self._configured(spread, shared=not shared)))
         own = candidate.configuration.identity
         return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
 
     def _steps(self, name: str, variant: Variant) -> Iterator[Variant]:
-        """Yield one model one step further: threads, requests with as many streams, precision, plug-in."""
+        """Yield one model one step further: threads, requests with as many streams, precision, priority, plug-in."""
         (device,) = variant.devices
         given, streams = device.properties, int(device.properties.get(STREAMS, "1"))
         if THREADS in given:
@@ -196,9 +233,12 @@ class ConfigurationSpace:
         if variant.requests == streams:
             yield self._changed(name, variant, {}, requests=streams + 1)
         plugins = self.plugins[name]
-        for precision in plugins[device.plugin].precisions:
-            if given.get(PRECISION, precision) != precision:
-                yield self._changed(name, variant, {PRECISION: precision})
+        axes = {PRECISION: plugins[device.plugin].precisions}
+        if len(self.names) > 1 and PRIORITY in plugins[device.plugin].settable:
+            axes[PRIORITY] = PRIORITIES
+        for key, value in ((key, value) for key, values in axes.items() for value in values):
+            if given.get(key) != value:
+                yield self._changed(name, variant, {key: value})
         for plugin in plugins:
             if plugin != device.plugin:
                 yield self.setting(name, {}, plugin=plugin)
@@ -209,7 +249,8 @@ class ConfigurationSpace:
         (device,) = variant.devices
         kept = {key: value for key, value in device.properties.items() if key not in drop}
         cpu = KINDS.get(device.plugin.partition(".")[0]) == "cpu"
-        return self.setting(name, {**kept, **(new if cpu else {})}, requests or variant.requests, device.plugin)
+        told = {key: value for key, value in new.items() if cpu or key == PRIORITY}
+        return self.setting(name, {**kept, **told}, requests or variant.requests, device.plugin)
 
 
 def compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
@@ -222,16 +263,25 @@ def compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:
         yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, n)))
 
 
-def configured(name: str, variants: Mapping[str, Variant], isolation: Isolation) -> LoadConfiguration:
+def configured(
+    name: str,
+    variants: Mapping[str, Variant],
+    isolation: Isolation,
+    shared: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> LoadConfiguration:
     """Return a configuration; without a name it is called by its settings, models of equal ones together.
 
-    Where models reserve processors, the order in which they are compiled is part of the name.
+    shared: models whose phases run in one copy, with the phases. Where models reserve processors, the order in which
+    they are compiled is part of the name.
     """
     if not name:
         groups: dict[str, list[str]] = {}
         reserved = any(RESERVATION in v.devices[0].properties for v in variants.values() if v.devices)
         for model, variant in variants.items():
-            groups.setdefault(variant.name, []).append(model)
+            family = next((f for f, phases in shared.items() if model in phases), "")
+            called = f"one {family}" if family else model
+            if called not in groups.setdefault(variant.name, []):
+                groups[variant.name].append(called)
         parts = groups.items() if reserved else sorted(groups.items())
         name = "; ".join(f"{' and '.join(models)}: {setting}" for setting, models in parts)
-    return LoadConfiguration(name, tuple(variants.items()), isolation)
+    return LoadConfiguration(name, tuple(variants.items()), isolation, tuple(shared))

@@ -12,7 +12,7 @@ from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.figures import bytes_text, finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
-from pipeline.scenario.records import ServedFigures
+from pipeline.scenario.records import ServedFigures, ServedRequest
 from runtime.measuring.load.bench import SeatedModels, Window
 from runtime.measuring.load.drive import LoadTimes
 
@@ -27,6 +27,7 @@ LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
 UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
 SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight of a load that should grow
+SHOWN_S, MOST_SHOWN = 1.0, 400  # of a timeline, and requests of one model in it
 CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
 
 
@@ -96,6 +97,20 @@ def served_figures(load: ModelLoad, log: RequestLog, window: Window, multiple: f
         late,
         holds,
     )
+
+
+def one_second(window: Window) -> list[ServedRequest]:
+    """Return the requests of a second in the middle of a window, at most so many of each model as can be drawn."""
+    rows: list[ServedRequest] = []
+    for name, log in window.logs.items():
+        counted = np.flatnonzero(log.measured)
+        if not counted.size:
+            continue
+        begin_s = (log.due_s[counted[0]] + log.due_s[counted[-1]] - SHOWN_S) / 2
+        shown = counted[(log.due_s[counted] >= begin_s) & (log.due_s[counted] < begin_s + SHOWN_S)][:MOST_SHOWN]
+        for due_s, end_s in zip(log.due_s[shown] - begin_s, log.end_s[shown] - begin_s, strict=True):
+            rows.append(ServedRequest(name, float(due_s), finite_or_none(float(end_s))))
+    return rows
 
 
 def ended_rate(log: RequestLog, measured_s: float) -> float:

@@ -25,10 +25,10 @@ ConfigurationKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class PhaseRecord:
-    """One way in which a model is called; shapes: as --shape takes them. share: of the model's requests."""
+    """One way in which a model is called; of: the model's name. share: of the model's requests."""
 
     name: str
-    shapes: list[str]
+    of: str
     share: float
 
 
@@ -36,10 +36,10 @@ class PhaseRecord:
 class ModelLoadRecord:
     """A model of the scenario: its file, the requests that were asked, and what was wanted of them.
 
-    folder: of the run directory, where the model lies as it is deployed. shapes: as --shape takes them. rate: requests
-    per second; 0 in a closed loop, or where another model's results cause them. concurrency: requests always in flight;
-    0 in an open loop, and in a closed one where it is as many as the configuration has. deadline_s: None without one.
-    devices: that may run it; none for all.
+    folder: of the run directory, where the model lies as it is deployed: one for all phases that share a copy. shapes:
+    as --shape takes them. rate: requests per second; 0 in a closed loop, or where another model's results cause them.
+    concurrency: requests always in flight; 0 in an open loop, and in a closed one where it is as many as the
+    configuration has. deadline_s: None without one. devices: that may run it; none for all.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ModelLoadRecord:
     after: str
     calls: float
     devices: list[str]
-    phases: list[PhaseRecord] = field(default_factory=list)
+    phase: PhaseRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ class ConfigurationRecord:
     the control it was. over_control: the same of all starts, with an interval; None where there are too few. sight: the
     same of the screening, at first sight alone. figures: at the stated load, or in closed loops. load_s: until all
     models were compiled. peak_bytes: of all processes. processor_s: per second of load. left: why it took no further
-    part. limit: which limit it does not keep. failed_model: which model failed, "" for all together.
+    part. limit: which limit it does not keep. failed_model: which model failed, "" for all together. shared: models
+    of which all phases run in one copy.
     """
 
     name: str
@@ -142,6 +143,7 @@ class ConfigurationRecord:
     limit: str = ""
     failed: FailureRecord | None = None
     failed_model: str = ""
+    shared: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +164,28 @@ class ScenarioContest:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedRequest:
+    """A request of the timeline: when it was due, and when it ended; None where it was dropped. Seconds."""
+
+    model: str
+    due_s: float
+    end_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRecord:
     """The answer in processes of its own, begun after all was decided: whether it holds what is said of it.
 
     multiple: of the stated rates, the greatest that was said to hold; 0 in closed loops. stated, greatest: at the
     stated load and at that multiple; none where it was not run. holds: every deadline, at both; None where it cannot
-    be told.
+    be told. timeline: requests that were due in one second of the load, at the greatest multiple or in closed loops.
     """
 
     multiple: float
     stated: list[ServedFigures]
     greatest: list[ServedFigures]
     holds: bool | None
+    timeline: list[ServedRequest] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.deadline import Deadline
-from pipeline.core.errors import StoreError, UnknownNameError, UsageError
+from pipeline.core.errors import PlacewrightError, StoreError, UnknownNameError, UsageError
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario
@@ -36,11 +36,12 @@ from pipeline.scenario.records import (
     ScenarioLimits,
     ScenarioResult,
 )
-from pipeline.scenario.scenario_file import ScenarioFile
+from pipeline.scenario.scenario_file import ScenarioFile, phase_ranges
 from pipeline.scenario.search import ContendingConfiguration, ScenarioOutcome, ScenarioSearch, StartJournal
 from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
+from pipeline.shared.measured_sizes import load_sizes
 from pipeline.stages.execution import Forecast, forecast_tasks
 from pipeline.stages.host import HostMachine, ModelFile, look_at_machine, look_at_model
 from pipeline.stages.plan import STEPS, plan_tasks
@@ -52,7 +53,7 @@ from runtime.machines.devices import discover_plugins
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.statistics import mean_interval
 from runtime.measuring.contest.variant import Variant, check_outputs, known_reference, start_child
-from runtime.measuring.load.bench import LoadBench
+from runtime.measuring.load.bench import LoadBench, SharedCopy
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile.precisions import without_untolerated
@@ -78,6 +79,13 @@ class ScenarioPlan:
         """Return all tasks, in the order in which they are executed."""
         return [*(task for tasks in self.models.values() for task in tasks), self.measure]
 
+    def without(self, family: str) -> ScenarioPlan:
+        """Return the plan without the copy that the phases of a model would share."""
+        inputs = {key: value for key, value in self.measure.inputs.items() if key != f"read {family}"}
+        series = {**self.measure.series, "inputs": inputs}
+        models = {name: tasks for name, tasks in self.models.items() if name != family}
+        return replace(self, models=models, measure=replace(self.measure, inputs=inputs, series=series))
+
 
 def plan_scenario(file: ScenarioFile, paths: Mapping[str, Path], settings: Settings) -> ScenarioPlan:
     """Return the tasks of a scenario.
@@ -100,6 +108,16 @@ def plan_scenario(file: ScenarioFile, paths: Mapping[str, Path], settings: Setti
     files = {name: look_at_model(path) for name, path in paths.items()}
     models: dict[str, list[Task]] = {}
     inputs: dict[str, str] = {}
+    for family, phases in file.scenario.families().items():
+        sizes = phase_ranges([file.sources[name] for name in phases])
+        if any("|" in text for text in sizes):
+            open_sizes = {
+                "coarsen.shape_ranges": [text for text in sizes if "|" in text],
+                "coarsen.shapes": [text for text in sizes if "|" not in text],
+            }
+            own = settings.updated(open_sizes, f"phases of {family} of {file.path}")
+            models[family] = plan_tasks(files[phases[0]], own, machine, upto="read")
+            inputs[f"read {family}"] = models[family][-1].key
     for name, model in files.items():
         source = file.sources[name]
         given = {"coarsen.shapes": source.shapes or None, "coarsen.input": source.input or None}
@@ -167,13 +185,19 @@ def run_scenario(plan: ScenarioPlan, folder: Path, store: Store, *, progress: Pr
         (folder / RESULT).unlink(missing_ok=True)  # of another scenario, or other settings
     with measuring_alone(progress) as waited_s:
         deadline = deadline.later(waited_s)
-        for name, tasks in plan.models.items():
-            outcomes[name] = {}
+        for name, tasks in list(plan.models.items()):
             before = _previous(folder, name)
-            for task in tasks:
-                said = run_task(task, store, STEPS, partial(_say_of, progress, name), before.get(task.stage), deadline)
-                outcomes[name][task.stage] = said
-                recorded.setdefault(name, {})[task.stage] = task.parts
+            told = partial(_say_of, progress, name)
+            try:
+                done = {t.stage: run_task(t, store, STEPS, told, before.get(t.stage), deadline) for t in tasks}
+            except PlacewrightError as error:
+                if name in plan.file.sources:
+                    raise
+                told(f"its phases cannot share a copy: {error.cause}")
+                plan = plan.without(name)
+                continue
+            outcomes[name] = done
+            recorded[name] = {t.stage: t.parts for t in tasks}
             _record(folder, plan, recorded)
 
         def measure(work: StepContext) -> None:
@@ -219,10 +243,27 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         references[load.name] = known or reference_outputs(models[load.name], settings, seed=work.task.seed)
         tolerated = without_untolerated(plugins, tried)
         allowed[load.name] = {n: p for n, p in tolerated.items() if n in (load.devices or tolerated)}
+    copies: dict[str, SharedCopy] = {}
+    families = {f: phases for f, phases in scenario.families().items() if f"read {f}" in work.inputs}
+    for family, phases in families.items():
+        entry = work.inputs[f"read {family}"]
+        entry.verify()
+        models[family] = entry.path("model.xml")
+        kinds = [size.kind for size in load_sizes(models[family].parent)]
+        copies[family] = SharedCopy(models[family], dict(zip(phases, kinds, strict=True)))
+        references[family] = reference_outputs(models[family], settings, seed=work.task.seed)
+        common = {
+            n: replace(
+                p, precisions=tuple(x for x in p.precisions if all(x in allowed[q][n].precisions for q in phases))
+            )
+            for n, p in allowed[phases[0]].items()
+            if all(n in allowed[q] for q in phases)
+        }
+        allowed |= dict.fromkeys(phases, common)
     cost = {
         load.name: references[load.name].seconds * max(1.0, scenario.rates()[load.name]) for load in scenario.models
     }
-    space = ConfigurationSpace(scenario, allowed, cpu_count(), cost)
+    space = ConfigurationSpace(scenario, allowed, cpu_count(), cost, families)
     checked: dict[tuple[str, str], MeasurementFailed | None] = {}
     accuracies: dict[tuple[str, str], Accuracy] = {}
 
@@ -241,7 +282,7 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
         return checked[key]
 
     journal = StartJournal.of(work.series / "starts.jsonl", json_digest([work.task.seed, work.task.fingerprint]))
-    bench = LoadBench(models, {load.name: load for load in scenario.models}, settings, work.task.seed)
+    bench = LoadBench(models, {load.name: load for load in scenario.models}, settings, work.task.seed, copies)
     longest_s = max(2.0, work.deadline.left_s / 12)
     search = ScenarioSearch(
         scenario,
@@ -265,8 +306,11 @@ def _measure(work: StepContext, plan: ScenarioPlan) -> None:
             if e.failed and e.failed.transient
         ]
     )
-    for name, variant in found.entrants[found.best].candidate.configuration.models:
+    for name, variant in space.compiled(found.entrants[found.best].candidate.configuration):
         outputs_fail(name, variant)  # of a run that was resumed they may have been compared before
+    accuracies |= {
+        (n, i): a for (f, i), a in accuracies.items() for n in families.get(f, ()) if (n, i) not in accuracies
+    }
     rows = _configuration_records(scenario, found, settings, accuracies)
     document = {
         "configurations": [asdict(row) for row in rows],
@@ -345,6 +389,7 @@ def _configuration_record(
         limit=next((m.limit for m in runs if m.limit), ""),
         failed=None if entrant.failed is None else FailureRecord(entrant.failed.kind, entrant.failed.message),
         failed_model=entrant.failed_model,
+        shared=list(configuration.shared),
     )
 
 
@@ -381,15 +426,18 @@ def _write_result(
     loads = []
     for load in scenario.models:
         source, file = plan.file.sources[load.name], plan.files[load.name]
+        shared = load.phase is not None and load.phase.of in answer.shared
+        folder_of = load.phase.of if shared and load.phase is not None else load.name
         loads.append(
             ModelLoadRecord(
-                load.name, str(file.path), file.sha256, load.name, list(source.shapes), load.rate, load.concurrency,
+                load.name, str(file.path), file.sha256, folder_of, list(source.shapes), load.rate, load.concurrency,
                 load.arrivals, load.deadline_s if math.isfinite(load.deadline_s) else None, load.percentile,
                 load.weight, load.late, load.after, load.calls, list(load.devices),
-                [PhaseRecord(p.name, list(source.shapes), p.share) for p in load.phases],
+                PhaseRecord(load.phase.name, load.phase.of, load.phase.share) if load.phase is not None else None,
             )
         )  # fmt: skip
-        _write_deployment(folder / load.name, plan, outcomes[load.name]["read"], answer, load.name)
+        if folder_of not in {m.folder for m in loads[:-1]}:
+            _write_deployment(folder / folder_of, plan, outcomes[folder_of]["read"], answer, load.name)
     stages = [
         StageRecord(f"{stage} {name}", o.task.name, o.task.key, o.ran, o.why, o.seconds)
         for name, told in outcomes.items()
@@ -422,7 +470,7 @@ def _write_result(
         predicted_error=forecast.error,
         predicted_rank_correlation=forecast.rank_correlation,
         remedies=forecast.remedies,
-        files={"result": RESULT, "manifest": MANIFEST, **{f"model {load.name}": load.name for load in scenario.models}},
+        files={"result": RESULT, "manifest": MANIFEST, **{f"model {m.name}": m.folder for m in loads}},
     )
     write_json(folder / RESULT, result.to_json())
     return result

@@ -137,7 +137,7 @@ def read_scenario(path: Path) -> ScenarioFile:
 
 
 def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tuple[ModelLoad, ModelSource]]:
-    """Return a model; one with phases as one for each, with a copy of the weights of its own."""
+    """Return a model; one with phases as one for each."""
     name = entry["name"]
     given = entry["model"]
     model = given if given.startswith("zoo:") else str(folder / given)
@@ -180,12 +180,39 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
                 rate=load.rate * phase.get("share", 1.0) / whole,
                 calls=load.calls * phase.get("share", 1.0) / whole,
                 weight=load.weight * phase.get("share", 1.0) / whole,
-                phases=(Phase(phase["name"], {}, phase.get("share", 1.0) / whole),),
+                phase=Phase(phase["name"], name, phase.get("share", 1.0) / whole),
             ),
             ModelSource(model, tuple(phase["shape"]), ""),
         )
         for phase in entry["phases"]
     ]
+
+
+def phase_ranges(sources: Sequence[ModelSource]) -> tuple[str, ...]:
+    """Return the sizes of all phases of a model as --shape-range takes them, and --shape where they are equal.
+
+    None where phases name different inputs, or sizes that cannot be written so.
+
+    >>> phase_ranges([ModelSource("m", ("x[1,32]", "y=1x8"), ""), ModelSource("m", ("x[1,1]", "y=1x8"), "")])
+    ('x=1x32|1', 'y=1x8')
+    """
+    inputs: dict[str, list[list[str]]] = {}
+    for source in sources:
+        for text in source.shapes:
+            match = re.fullmatch(r"(?:(.+)=)?([\dx]+)|([^\[]+)\[([\d, ]+)\]", text)
+            if match is None:
+                return ()
+            sizes = re.split(r"[x,]\s*", match[2] or match[4])
+            inputs.setdefault(match[1] or match[3] or "", []).append(sizes)
+    ranges = []
+    for name, shapes in inputs.items():
+        if len(shapes) != len(sources) or len({len(shape) for shape in shapes}) != 1:
+            return ()
+        columns = ["|".join(dict.fromkeys(column)) for column in zip(*shapes, strict=True)]
+        if any(column.count("|") + 1 not in (1, len(sources)) for column in columns):
+            return ()
+        ranges.append(f"{name}={'x'.join(columns)}".removeprefix("="))
+    return tuple(ranges)
 
 
 def _read_arrivals(

@@ -97,8 +97,8 @@ class ConfigurationPredictor:
         short, a third of the share is spent all the same, as without any probe nothing can be said of what would fit.
         Where predictions were too far off what has been measured, nothing is spent, and the order stays.
         """
-        if not self.trusted:
-            return list(candidates)
+        if not self.trusted or any(c.configuration.shared for c in candidates):
+            return list(candidates)  # what phases do to one another in one copy is not probed
         begun_s, before_s = self.deadline.clock(), self.spent_s
         allowed_s = min(self.allowed_s, max(self.allowed_s / 3, before_s + most_s / 2))
         for candidate in candidates:
@@ -169,6 +169,8 @@ class ConfigurationPredictor:
 
         A model that was not probed alone in its setting takes what it takes with its threads kept apart in another way.
         """
+        if configuration.shared:
+            return None
         settings: dict[str, Setting] = {}
         alone_s, servers = dict(self.alone_s), dict(self.servers)
         for model, variant in configuration.models:

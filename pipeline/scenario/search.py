@@ -42,7 +42,7 @@ from pipeline.scenario.configurations import (
     ConfigurationSpace,
     configured,
 )
-from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, StartTurns, Yardstick
+from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, StartTurns, Yardstick, one_second
 from pipeline.scenario.records import AloneRecord, CheckRecord, ScenarioForecast, ServedFigures
 from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor, request_seconds
 from pipeline.shared.payload import from_json
@@ -58,8 +58,11 @@ ROUNDS = 2  # of neighbours of the best
 NEAR, NEAR_HINT = math.log(1.15), math.log(1.6)
 MOST_CONTENDERS = 3
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
+LEAST_CHECK_S = 0.5  # of a window of the check, however little time is left
 START = 1.8  # times a first sight that a start of the final takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
+
+UNTRIED = "not tried within the budget"
 
 Say = Callable[[str], None]
 CheckOutputs = Callable[[str, Variant], MeasurementFailed | None]  # of a model, run so
@@ -298,7 +301,7 @@ class ScenarioSearch:
             if entrant.sight is not None or entrant.failed is not None or entrant.left:
                 continue
             if self._sights_left_s(share) < self._sight_s and candidate.kind != "defaults":
-                entrant.left = "not tried within the budget"
+                entrant.left = UNTRIED
                 continue
             self.say(f"trying {candidate.name}")
             entrant.sight = self._sight(entrant)
@@ -434,6 +437,8 @@ class ScenarioSearch:
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
         missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
+        if not contenders and any(e.left == UNTRIED for e in self.entrants.values()):
+            missing_s = max(missing_s, least * start_s)
         best_baseline = self._best_baseline([control, *baselines])
         if best_baseline is not control:
             others = [control, *(b for b in baselines if b is not best_baseline)]
@@ -455,7 +460,7 @@ class ScenarioSearch:
                 entrant.left = entrant.left or "no better than those compared"
                 continue
             self.say(f"comparing the outputs of {entrant.candidate.name}")
-            for name, variant in entrant.candidate.configuration.models:
+            for name, variant in self.space.compiled(entrant.candidate.configuration):
                 entrant.failed = self.check_outputs(name, variant)
                 if entrant.failed is not None:
                     entrant.failed_model = name
@@ -513,26 +518,29 @@ class ScenarioSearch:
         load = self.scenario.objective == "load"
         multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
         self.say(f"checking {best.candidate.name}")
+        longest_s = max(LEAST_CHECK_S, self.deadline.left_s / (CHECK_TIMES + 2))  # one at that multiple, one as stated
+        yardstick = replace(self.yardstick, longest_s=min(self.yardstick.longest_s, longest_s))
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
                 if not load:
-                    _, stated = self.yardstick.look(seats, 9_000, least=CHECK_TIMES)
+                    window, stated = yardstick.look(seats, 9_000, least=CHECK_TIMES)
                     told = [f.holds for f in stated]
-                    return CheckRecord(0.0, stated, [], False if False in told else True if all(told) else None)
+                    holds_all = False if False in told else True if all(told) else None
+                    return CheckRecord(0.0, stated, [], holds_all, one_second(window))
                 holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
-                    window, greatest = self.yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
-                    holds = self.yardstick.slack(window) <= 0
+                    window, greatest = yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                    holds = yardstick.slack(window) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER
-                _, stated = self.yardstick.look(seats, 9_000)
+                _, stated = yardstick.look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest
                     if math.isfinite(self.scenario.model(f.name).deadline_s)
                 )
-                return CheckRecord(multiple, stated, greatest, None if untold else holds)
+                return CheckRecord(multiple, stated, greatest, None if untold else holds, one_second(window))
         except LoadError as error:
             self.say(f"the check failed: {error.cause}")
             return None

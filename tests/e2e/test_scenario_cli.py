@@ -117,6 +117,25 @@ def test_a_scenario_is_tuned_and_resumes_after_kill(box: Path, capsys: pytest.Ca
         assert deployment.record.target == stated.target
     assert run_command_line(arguments) == 0  # from the store
     assert result.verdict in capsys.readouterr().out
+    Path("jobs.toml").write_text(
+        '[defaults]\nbudget = "40s"\n"measure.starts" = 3\n[[jobs]]\nmodels = ["box.toml", "nowhere.toml"]\n'
+    )
+    assert run_command_line(["batch", "jobs.toml", "--store", "store", "--json"]) == 5
+    row, failed = json.loads(capsys.readouterr().out)
+    assert (row["best"], row["verdict"], row["median_s"]) == (result.best, result.verdict, "")
+    assert "nowhere.toml" in failed["failed"]
+    assert Path("jobs/box/report.html").is_file()
+
+
+def test_a_scenario_of_a_batch_that_cannot_run_is_a_row_with_its_cause(
+    box: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box.write_text(TWO.replace('model = "chain.xml"', 'modle = "chain.xml"'))
+    Path("jobs.toml").write_text('[[jobs]]\nmodels = ["box.toml"]\n')
+    assert run_command_line(["batch", "jobs.toml", *options("--json")]) == 5
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "unknown key 'modle'" in row["failed"]
+    assert row["best"] == ""
 
 
 def test_a_scenario_of_one_model_is_tuned_as_the_model(box: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ ROW = "4294967295"
 GROUPS, FURTHER_GROUPS = ("128", "32"), ("64", "0", ROW)
 CACHES = ("u8", "bf16", "f16", "f32")  # what keys and values may be kept in
 DEFAULTS: Mapping[str, str] = {PINNING: "YES", CORE_TYPE: "ANY_CORE"}  # where a plug-in has one whatever the model
+PRIORITY, PRIORITIES = "MODEL_PRIORITY", ("HIGH", "LOW")  # of what takes the default, between them
 WORDS: Mapping[tuple[str, str], str] = {
     (PINNING, "NO"): "unpinned",
     (PINNING, "YES"): "pinned",
@@ -41,6 +42,7 @@ WORDS: Mapping[tuple[str, str], str] = {
     (CORE_TYPE, "ANY_CORE"): "any cores",
     (CORE_TYPE, "PCORE_ONLY"): "performance cores",
     (CORE_TYPE, "ECORE_ONLY"): "efficient cores",
+    **{(PRIORITY, level): f"{level.lower()} priority" for level in PRIORITIES},
     (PARTITIONER, "STATIC"): "static partitions",
     (PARTITIONER, "AUTO"): "automatic partitions",
     **{(GROUP_SIZE, size): f"group {'row' if size == ROW else size}" for size in (*GROUPS, *FURTHER_GROUPS)},

@@ -33,16 +33,19 @@ class LoadConfiguration:
     """One way to run several models at once.
 
     models: (name, how it runs), in the order in which they are compiled, which decides who reserves processors first.
+    shared: models of which all phases run in one copy, each with requests of its own.
     """
 
     name: str
     models: tuple[tuple[str, Variant], ...]
     isolation: Isolation = "process"
+    shared: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
         """Return a digest of all that decides how the models run, names of the configuration and variants left out."""
-        said = [self.isolation, *([name, variant.identity] for name, variant in self.models)]
+        said: list[Any] = [self.isolation, *([name, variant.identity] for name, variant in self.models)]
+        said += [["shared", *self.shared]] if self.shared else []
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
     def variant(self, model: str) -> Variant:
@@ -52,6 +55,14 @@ class LoadConfiguration:
     def only(self, *names: str) -> LoadConfiguration:
         """Return the same of some of the models."""
         return replace(self, models=tuple((name, variant) for name, variant in self.models if name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCopy:
+    """A model whose phases can run in one copy: its file with open sizes, and the kind of inputs of each phase."""
+
+    path: Path
+    kinds: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +114,16 @@ class ScenarioBench(Protocol):
 
 @dataclass(slots=True)
 class LoadBench:
-    """Processes of this machine. models: their normalised files, by name; loads: what is asked of them."""
+    """Processes of this machine.
+
+    models: their normalised files, by name; loads: what is asked of them. copies: of models with phases, by name.
+    """
 
     models: Mapping[str, Path]
     loads: Mapping[str, ModelLoad]
     settings: MeasureSettings
     seed: int
+    copies: Mapping[str, SharedCopy] = field(default_factory=dict)
     _idle: deque[Child] = field(default_factory=deque)
 
     def close(self) -> None:
@@ -135,8 +150,12 @@ class LoadBench:
             loaded: dict[str, LoadAnswer] = {}
             for name, variant in configuration.models:
                 child = next(c for group, c in children.items() if name in group)
-                how = describe_variant(variant, self.models[name], self.settings, seed=self.seed)
+                copy = next((self.copies[f] for f in configuration.shared if name in self.copies[f].kinds), None)
+                path = self.models[name] if copy is None else copy.path
+                how = describe_variant(variant, path, self.settings, seed=self.seed)
                 how |= {"requests": variant.requests, "batch": variant.batch, "name": name, "cache": ""}
+                how["beside"] = next((n for n in loaded if copy is not None and n in copy.kinds), "")
+                how["kind"] = "" if copy is None else copy.kinds[name]
                 try:
                     loaded[name] = child.ask("admit", **how)
                 except ChildError as error:
@@ -165,13 +184,18 @@ class LoadBench:
             child.close()
 
     def _groups(self, configuration: LoadConfiguration) -> list[tuple[str, ...]]:
-        """Return which models share a process: all, or those of one chain, as its requests pass between them."""
+        """Return which models share a process: all, or those of one chain, as its requests pass between them.
+
+        Phases in one copy share a process, too.
+        """
         names = [name for name, _ in configuration.models]
         if configuration.isolation == "process":
             return [tuple(names)]
         chains: dict[str, list[str]] = {}
         for name in names:
-            chains.setdefault(chain_to(name, {n: self.loads[n] for n in names})[0], []).append(name)
+            root = chain_to(name, {n: self.loads[n] for n in names})[0]
+            copy = next((f for f in configuration.shared if root in self.copies[f].kinds), "")
+            chains.setdefault(f"copy of {copy}" if copy else root, []).append(name)
         return [tuple(chain) for chain in chains.values()]
 
     def culprit(self, configuration: LoadConfiguration) -> tuple[str, MeasurementFailed] | None:

@@ -1,6 +1,7 @@
 """What the measuring child does that holds several models at once; see `runtime.measuring.process.worker`.
 
-admit    {name, variant, cache}  -> LoadAnswer; the model is compiled after those that are there
+admit    {name, variant, cache, beside, kind} -> LoadAnswer; the model is compiled after those that are there, or runs
+                                    in the copy of the one that it is beside; kind: of its inputs, "" for what is timed
 dismiss  {}                      -> {}; all models are let go
 drive    {scenario, times, seed, begin_s, path} -> {processor_s, failed} and writes the requests of every model
 memory   {}                      -> {peak_bytes} since the last model was loaded
@@ -35,7 +36,9 @@ class SeveralModels:
     def admit(self, command: Mapping[str, Any]) -> LoadAnswer:
         """Compile one more model, and run an inference of each of its requests: the first takes longer."""
         session = Session()
-        answer = session.load(command)
+        answer = session.share(self.sessions[command["beside"]]) if command["beside"] else session.load(command)
+        if command["kind"]:
+            session.feed(command)
         self.sessions[command["name"]] = session
         for i in range(len(session.requests)):
             _infer(session, i)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -133,6 +133,10 @@ class CompiledExecutable:
         stateful = bool(model.get_variables())
         cached = "CACHE_DIR" in properties and bool(compiled.get_property("LOADED_FROM_CACHE"))
         return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful, compile_s, cached)
+
+    def with_new_requests(self) -> Self:
+        """Return the same compiled model with as many requests, which nobody else uses."""
+        return replace(self, requests=[self.compiled.create_infer_request() for _ in self.requests])
 
     def load(self, arrays: Arrays) -> None:
         """Take the inputs of all inferences to come."""

@@ -122,6 +122,18 @@ class Session:
         self.loaded.load(self._repeated(self.inputs))
         return {**self.loaded.describe(), "compile_s": self.loaded.compile_s, "requests": len(self.requests)}
 
+    def share(self, other: Session) -> LoadAnswer:
+        """Run what another session has compiled, with as many requests of its own."""
+        if not isinstance(other.loaded, CompiledExecutable):
+            raise RuntimeError("only a model that is compiled as a whole can be shared")
+        self.model, self.path, self.fed, self.inputs = other.model, other.path, other.fed, other.inputs
+        self.stateful, self.decode_steps, self.batch = other.stateful, other.decode_steps, other.batch
+        self.loaded = other.loaded.with_new_requests()
+        self.requests = self.loaded.requests
+        self._begin_sequences()
+        self.loaded.load(self._repeated(self.inputs))
+        return {**self.loaded.describe(), "compile_s": 0.0, "requests": len(self.requests)}
+
     def feed(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Take inputs of another kind, and run one inference of every request: the first of new shapes takes longer."""
         kind, model = command["kind"], self.model

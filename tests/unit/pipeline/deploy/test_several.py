@@ -26,6 +26,7 @@ from pipeline.scenario.records import (
     ScenarioLimits,
     ScenarioResult,
     ServedFigures,
+    ServedRequest,
 )
 from tests.deployments import deployed
 from tests.models import through_file
@@ -112,6 +113,15 @@ def test_models_are_loaded_by_name_in_the_order_of_compiling(run: Path) -> None:
         load(run, requests=2)
 
 
+def test_phases_in_one_copy_are_loaded_once_by_the_name_of_their_model(run: Path) -> None:
+    loads = [replace(load, name=f"small-{load.name}", folder="small") for load in result_of().models]
+    answer = replace(result_of().answer, models=[configured(load.name) for load in loads], shared=["small"])
+    shared = result_of(models=loads, configurations=[answer])
+    (run / "result.json").write_text(json.dumps(shared.to_json()), encoding="utf-8")
+    with load(run) as models:
+        assert list(models) == ["small"]
+
+
 def test_one_program_runs_all_models_and_writes_their_outputs(run: Path, tmp_path: Path) -> None:
     folder, written = emit_run(run, "python")
     assert {p.relative_to(folder).as_posix() for p in written} == {
@@ -158,6 +168,17 @@ def test_what_several_models_cannot_be_written_for_is_told(run: Path) -> None:
 def test_emit_says_of_each_model_how_far_its_outputs_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["emit", str(run), "--to", "python"]) == 0
     assert "small: Outputs were not compared" in capsys.readouterr().out
+
+
+def test_the_page_draws_a_second_under_load_with_what_was_late_or_dropped() -> None:
+    rows = [ServedRequest("small", 0.1, 0.12), ServedRequest("small", 0.11, 0.2), ServedRequest("large", 0.5, None)]
+    page = scenario_page(result_of(check=CheckRecord(1.8, [], [], True, rows)), Path("box"))
+    assert "A second under load" in page
+    assert "small: due at 100 ms, took 20 ms<" in page
+    assert "small: due at 110 ms, took 90 ms (late)<" in page
+    assert "large: due at 500 ms, dropped<" in page
+    assert page.count('class="critical"') == 2
+    assert "A second under load" not in scenario_page(result_of(), Path("box"))
 
 
 def test_the_page_tells_gain_deadlines_and_the_check(run: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import UsageError
-from pipeline.scenario.scenario_file import ScenarioFile, read_scenario
+from pipeline.scenario.scenario_file import ModelSource, ScenarioFile, phase_ranges, read_scenario
 
 TWO = """
 [[models]]
@@ -77,6 +77,21 @@ def test_phases_share_the_requests_of_their_model(tmp_path: Path) -> None:
     file = read(tmp_path, text)
     assert {load.name: load.rate for load in file.scenario.models} == {"detector-short": 11.25, "detector-long": 3.75}
     assert file.sources["detector-long"].shapes == ("x[1,3,224,224]",)
+    assert file.scenario.families() == {"detector": ["detector-short", "detector-long"]}
+    assert phase_ranges(list(file.sources.values())) == ("x=1x3x64|224x64|224",)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [("x[1,8]",), ("y[1,8]",)],
+        [("x[1,8]",), ("x[1,8,8]",)],
+        [("x[1,8]",), ("x[1,4]",), ("x[1,8]",)],
+        [("x[1,?]",), ("x[1,4]",)],
+    ],
+)
+def test_phases_whose_sizes_no_one_model_can_take_have_none(shapes: list[tuple[str, ...]]) -> None:
+    assert phase_ranges([ModelSource("m.onnx", each, "") for each in shapes]) == ()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad
 from pipeline.core.settings import MeasureSettings
 from runtime.measuring.contest.space import settings_variant
-from runtime.measuring.load.bench import LoadBench, LoadConfiguration, LoadError, closed_loop
+from runtime.measuring.load.bench import LoadBench, LoadConfiguration, LoadError, SharedCopy, closed_loop
 from runtime.measuring.load.drive import LoadTimes
 from tests.models import chain, two_towers, with_state
 from tests.two_cpus import write
@@ -64,6 +65,22 @@ def test_a_process_that_is_kept_lets_go_what_was_reserved(models: dict[str, Path
             assert seats.window(closed_loop(["towers", "chain"]), TIMES, seed=0).failed == {}
     bench.close()
     assert len(pids) == 1
+
+
+@pytest.mark.parametrize("isolation", ["process", "processes"])
+def test_phases_in_one_copy_are_compiled_once_and_have_requests_of_their_own(
+    models: dict[str, Path], isolation: Isolation
+) -> None:
+    bench = bench_of(models, ModelLoad("short"), ModelLoad("long"), ModelLoad("chain"))
+    bench.copies = {"towers": SharedCopy(models["towers"], {"short": "", "long": ""})}
+    both = replace(configuration("short", "long", "chain", isolation=isolation), shared=("towers",))
+    with bench.seat(both) as seats:
+        assert ("short", "long") in {group[:2] for group in seats.children}
+        assert seats.loaded["short"]["compile_s"] > 0
+        assert seats.loaded["long"]["compile_s"] == 0
+        window = seats.window(closed_loop(["short", "long", "chain"]), TIMES, seed=0)
+    assert window.failed == {}
+    assert all(log.measured.sum() > 3 for log in window.logs.values())
 
 
 def test_a_model_that_cannot_be_loaded_is_named(models: dict[str, Path]) -> None:
