@@ -193,7 +193,9 @@ def alternate_with_measuring(
         seconds = None if math.isinf(left_s) else max(LEAST_S, SEARCH_SHARE * left_s / left / len(searchers))
         spent = max(evaluations.values(), default=0)
         budget = Budget(max(1, (rounds.evaluations - spent) // left), seconds)
-        last = in_turn(searchers, campaign.belief.subject, campaign.best, budget, seed=seed + turn, say=say)
+        last = in_turn(
+            searchers, campaign.belief.subject, campaign.best, budget, seed=seed + turn, say=say, before=last
+        )
         for outcome in last:
             evaluations[outcome.placer] += outcome.evaluations
             campaign.note(outcome.placer, [(c.placement, c.found_by) for c in outcome.answer.candidates])

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.core.arrays import Bool
 from pipeline.core.devices import CostTable, Topology, contract_costs
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, Progress
 from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
@@ -24,11 +25,38 @@ Bind = Callable[[Subject], Evaluator]
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """What one search found: an answer whose placements are of the n operations, and how much was asked for it."""
+    """What one search found: an answer whose placements are of the n operations, and how much was asked for it.
+
+    policy: what the placer has learned; None where it learns nothing that another search could begin with.
+    """
 
     placer: str
     answer: Answer
     evaluations: int
+    policy: Snapshot | None = None
+
+
+@dataclass(slots=True, eq=False)
+class PolicyKeeper:
+    """A `Checkpointer` that keeps what is published for the next search, and hands all on to another, if any."""
+
+    inner: Checkpointer | None
+    policy: Snapshot | None = None
+
+    def load(self) -> Snapshot | None:
+        """Return what the other has kept."""
+        return None if self.inner is None else self.inner.load()
+
+    def save(self, state: Snapshot) -> None:
+        """Let the other keep a state."""
+        if self.inner is not None:
+            self.inner.save(state)
+
+    def publish(self, policy: Snapshot) -> None:
+        """Keep a policy."""
+        self.policy = policy
+        if self.inner is not None:
+            self.inner.publish(policy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +77,18 @@ class Searcher:
     keep: Path | None = None
 
     def search(
-        self, subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
+        self,
+        subject: Subject,
+        start: Candidate | None,
+        budget: Budget,
+        *,
+        seed: int,
+        say: Say,
+        learned: Snapshot | None = None,
     ) -> SearchOutcome:
         """Return what the placer finds for a subject of n operations, given where to begin.
+
+        learned: what the placer published after its search before, with which it begins.
 
         A start that gives members of one node different devices is rounded, and is then nobody's find any more.
 
@@ -61,6 +98,10 @@ class Searcher:
         problem = self._problem(subject, start)
         if self.keep is not None:
             problem = with_checkpointer(problem, self.keep / self.name / str(seed), seed)
+        keeper = PolicyKeeper(None if problem.policy is None else problem.policy.checkpointer)
+        if problem.policy is not None:
+            policy = replace(problem.policy, checkpointer=keeper, learned=learned or problem.policy.learned)
+            problem = replace(problem, policy=policy)
         evaluator = self.bind(replace(subject, grouping=self.grouping))
 
         def work(check: Callable[[], None]) -> Answer:
@@ -74,7 +115,7 @@ class Searcher:
         answer = run_interruptible(work)
         lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in answer.candidates)
         spent = evaluator.evaluations if answer.evaluations is None else answer.evaluations
-        return SearchOutcome(self.name, replace(answer, candidates=lifted), spent)
+        return SearchOutcome(self.name, replace(answer, candidates=lifted), spent, keeper.policy)
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
         instance = self.problem.derived(_on_devices, subject.topology, subject.costs, self.grouping)
@@ -93,16 +134,24 @@ def _on_devices(problem: Problem, topology: Topology, costs: CostTable | None, g
 
 
 def in_turn(
-    searchers: Sequence[Searcher], subject: Subject, start: Candidate | None, budget: Budget, *, seed: int, say: Say
+    searchers: Sequence[Searcher],
+    subject: Subject,
+    start: Candidate | None,
+    budget: Budget,
+    *,
+    seed: int,
+    say: Say,
+    before: Sequence[SearchOutcome] = (),
 ) -> list[SearchOutcome]:
     """Return what the searchers find one after another, each from the best that was found before it.
 
-    budget: of each of them.
+    budget: of each of them. before: of a round before, whose agents go on.
     """
+    learned = {outcome.placer: outcome.policy for outcome in before}
     outcomes: list[SearchOutcome] = []
     best_s = np.inf
     for searcher in searchers:
-        outcome = searcher.search(subject, start, budget, seed=seed, say=say)
+        outcome = searcher.search(subject, start, budget, seed=seed, say=say, learned=learned.get(searcher.name))
         outcomes.append(outcome)
         if outcome.answer.value_s < best_s:
             start, best_s = outcome.answer.best, outcome.answer.value_s

@@ -32,6 +32,7 @@ SAME = 1e-9  # log times closer together differ by rounding alone
 FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
 ELITES = 4  # placements that are imitated, the incumbent among them
 COLDEST = 1e-3  # temperature over the mean weight
+TRUST = 1.0  # logits by which one update may move a choice at most
 STEP_NORM = 10.0  # greatest norm of a gradient by weights
 
 Table = npt.NDArray[np.float32]
@@ -43,7 +44,7 @@ class AgentHyperparameters:
 
     noise: of samples. rate: step size of Adam for weights, over their mean. table_rate: step size for tables, of the
     policy gradient. imitation_coef: of imitation, in the same steps. entropy_coef: of the entropy bonus at the start.
-    trust: logits by which one update may move a choice at most. ordered: whether the order is drawn as well.
+    ordered: whether the order is drawn as well.
     """
 
     noise: Noise
@@ -51,7 +52,6 @@ class AgentHyperparameters:
     table_rate: float
     imitation_coef: float
     entropy_coef: float
-    trust: float
     ordered: bool
 
 
@@ -164,8 +164,8 @@ class Agent:
             shown = self._episode(self.instance, scores, *self.instance.recorded(scores, device=device))
             weights += hyper.imitation_coef * shown.weights[0] / len(self.elites)
             table += hyper.imitation_coef * shown.device[0] / len(self.elites)
-        self.table += np.clip(table, -hyper.trust, hyper.trust)
-        self.turn += np.clip(turn, -hyper.trust, hyper.trust)
+        self.table += np.clip(table, -TRUST, TRUST)
+        self.turn += np.clip(turn, -TRUST, TRUST)
         size = float(np.abs(self.adam.weights).mean())
         if hyper.rate > 0:
             self.adam.step(-weights.astype(np.float32), rate=hyper.rate * size, most=STEP_NORM)

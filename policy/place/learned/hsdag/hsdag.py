@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,12 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pipeline.core.errors import UnknownNameError
 from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
-from policy.place.base.training import check_policy, train
+from policy.place.base.training import check_policy, spent_share, train
+from policy.place.learned.hsdag.agent import AgentHyperparameters
 from policy.place.learned.hsdag.trainer import HsdagHyperparameters, HsdagTrainer, Parser
 from policy.place.learned.neural_list.list_policy import LINEAR, ListPolicy
 from policy.place.learned.neural_list.neural_list import NeuralList
@@ -23,30 +26,39 @@ from policy.place.local.anneal import Anneal
 from policy.place.portfolio import Portfolio
 
 POLICY_SCHEMA = "placewright.policy/hsdag/2"
+LEARNERS = ("both", "policy_gradient", "cross_entropy")
 
 
 @dataclass(frozen=True, slots=True)
 class Hsdag(Method):
     """Parses the graph into groups, schedules these by learned scores, and learns both from how long schedules take.
 
-        z = encoder(features),  groups ~ grouper(z),  scores ~ N(centre, spread),  schedule = list(groups, scores)
+        z = encoder(features),  groups ~ grouper(z),  weights ~ N(centre, spread)
+        device of an operation ~ softmax((weights . figures + table) / temperature),  its group goes with it
 
-    The list scheduler is that of `neural_list`: a ready operation of the greatest key, on the device of the greatest
-    score given what is placed already; the device goes for its whole group. Its weights come with placewright, or from
-    a policy learned before. First the portfolio has `warm` of the budget, unless there is a start; then schedules
-    without noise; then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as
-    in the best samples so far. Every 32 samples the weights' centre becomes the mean of the best: a cross-entropy
-    method. Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups
-    alone, and encoder and grouper learn from these by REINFORCE with a leave-one-out baseline on log times
-    (`LeaveOneOut`). `anneal` spends what is left, from the best. Equal seed and evaluation budget give equal answers,
-    interrupted or not.
+    The list scheduler is that of `neural_list`: a ready operation of the greatest key, on a device drawn given what is
+    placed already. Figures are recorded, so that the gradient of log pi is exact (`likelihood`). Weights come with
+    placewright, or from a policy learned before; the table of logits, one for each operation and device, is of this
+    graph alone. First the portfolio has `warm` of the budget, unless there is a start; then come the plans of several
+    policies; then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as in
+    the best samples so far. Where placements have orders, ready operations are drawn as well.
+
+    Two things are learned from every batch. The centre of the weights, by `learner`: the mean of the best samples
+    (cross_entropy, both) or a step of Adam along the gradient (policy_gradient). And, but with cross_entropy, the
+    table: by the gradient with a leave-one-out baseline on log times and an entropy bonus, and by imitation of the
+    fastest placements known.
+
+    Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups alone,
+    and encoder and grouper learn from these by REINFORCE (`LeaveOneOut`). `anneal` spends what is left, from the best;
+    with several `turns` the agent imitates what it found, and draws again. Equal seed and evaluation budget give equal
+    answers, interrupted or not.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024 (HSDAG), for one policy that groups and places, and parsing by scores of edges. Deliberate differences: those
     that docs/methods/hsdag.md lists.
     """
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
@@ -62,6 +74,14 @@ class Hsdag(Method):
     entropy_coef: float = param(0.05, "weight of the grouper's entropy bonus at the start; it falls to 0")
     spread: float = param(0.8, "relative deviation of the weights of samples")
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
+    learner: str = param(
+        "both",
+        "policy_gradient for weights and tables of logits, cross_entropy for weights alone, or both: weights by "
+        "cross-entropy, tables by policy gradient",
+    )
+    table_rate: float = param(1.0, "step size of the tables of logits", within="[0, inf)")
+    imitation_coef: float = param(0.0, "share of a step towards the fastest placements known", within="[0, inf)")
+    turns: int = param(1, "turns of draws and annealing, the same agent in all", within="[1, inf)")
     warm: float = param(
         0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start", within="[0, 1]"
     )
@@ -71,6 +91,8 @@ class Hsdag(Method):
     def __post_init__(self) -> None:
         check_params(self)
         NeuralList(scores=self.scores)  # which knows them
+        if self.learner not in LEARNERS:
+            raise UnknownNameError("learner", self.learner, LEARNERS)
 
     @property
     def recipe(self) -> Recipe | None:
@@ -93,14 +115,27 @@ class Hsdag(Method):
         with torch_seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seed)
             search.expect("batch of schedules", self.batch)
-            train(trainer, inputs, patience=self.patience)
-            if not search.done and not trainer.annealed and self.drawing < 1:
-                Anneal().run(search, seed=seeds[1])
-                trainer.annealed = not search.done
-                if inputs.checkpointer is not None:
-                    inputs.checkpointer.save(trainer.state())
+            for turn in range(self.turns):
+                trainer.turn = max(trainer.turn, turn)  # a state that was kept may be further
+                train(trainer, inputs, patience=self.patience)
+                if trainer.turn == turn and self.drawing < 1 and not (search.done or trainer.annealed):
+                    self._anneal(search, trainer, seed=seeds[1] + turn)
+                    if inputs.checkpointer is not None:
+                        inputs.checkpointer.save(trainer.state())
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))
+
+    def _anneal(self, search: Search, trainer: HsdagTrainer, *, seed: int) -> None:
+        """Anneal from the incumbent until the turn ends, which the agent then imitates."""
+        last = trainer.turn + 1 == self.turns
+        share = (trainer.hyper.ends[trainer.turn] - spent_share(search)) / max(1e-9, 1 - spent_share(search))
+        evaluations = None if last else max(1, math.floor(share * search.left))
+        seconds = share * search.left_s if math.isfinite(search.left_s) and not last else None
+        before = search.spent
+        with search.limited(search.author, evaluations=evaluations, seconds=seconds):
+            Anneal().run(search, seed=seed)
+        trainer.annealed = last and not search.done
+        trainer.turn, trainer.idle = trainer.turn + 1, trainer.idle if search.spent == before else 0
 
     def trainer(self, search: Search, *, seed: int) -> HsdagTrainer:
         """Return what trains a policy on a search: the one given, or else that which comes along.
@@ -110,11 +145,11 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         parser = Parser(inputs, search.problem.graph, seed=seed)
-        policy = self._draws.policies(np.random.default_rng(seed))[0]
+        policies = self._draws.policies(np.random.default_rng(seed))
         if inputs.learned is not None:
             check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
             load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})
-            policy = ListPolicy.of_named(inputs.learned.part("scores."), "The policy")
+            policies = (ListPolicy.of_named(inputs.learned.part("scores."), "The policy"),)
         warm = 0.0 if search.problem.start is not None else self.warm
         hyper = HsdagHyperparameters(
             self.batch,
@@ -122,9 +157,29 @@ class Hsdag(Method):
             self.learning_rate,
             self.entropy_coef,
             self._draws.noise,
-            until=warm + self.drawing * (1.0 - warm),
+            until=tuple(warm + (turn + self.drawing) / self.turns * (1.0 - warm) for turn in range(self.turns)),
+            ends=tuple(warm + (turn + 1.0) / self.turns * (1.0 - warm) for turn in range(self.turns)),
+            agent=self._agent(search),
         )
-        return HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, seed=seed), seed=seed)
+        trainer = HsdagTrainer(search, parser, policies, hyper, partial(self._warm_up, seed=seed), seed=seed)
+        if inputs.learned is not None and trainer.agent is not None:
+            own = inputs.learned.part("agent.")
+            if own and inputs.learned.facts.get("graph") == _graph_facts(search):  # tables serve this graph alone
+                trainer.agent.resume(own)
+        return trainer
+
+    def _agent(self, search: Search) -> AgentHyperparameters | None:
+        """Return how tables of logits are learned; None where there are none."""
+        if self.learner == "cross_entropy":
+            return None
+        return AgentHyperparameters(
+            self._draws.noise,
+            rate=self.learning_rate if self.learner == "policy_gradient" else 0.0,
+            table_rate=self.table_rate,
+            imitation_coef=self.imitation_coef,
+            entropy_coef=self.entropy_coef,
+            ordered=search.problem.ordered,
+        )
 
     @property
     def _draws(self) -> NeuralList:
@@ -149,6 +204,7 @@ def published(trainer: HsdagTrainer, params: Hsdag) -> Snapshot:
         "placer": "hsdag",
         "params": asdict(params),
         **_sizes(trainer.parser),
+        "graph": _graph_facts(search),
         "trained_on": {
             "operations": search.problem.graph.n,
             "devices": list(search.problem.topology.names),
@@ -157,7 +213,15 @@ def published(trainer: HsdagTrainer, params: Hsdag) -> Snapshot:
         },
     }
     arrays = prefixed("parser.", weights_of(trainer.parser)) | prefixed("scores.", trainer.learned.named)
+    if trainer.agent is not None:
+        arrays |= prefixed("agent.", trainer.agent.state())
     return Snapshot(arrays, facts)
+
+
+def _graph_facts(search: Search) -> dict[str, Any]:
+    """Return what a policy's tables are bound to: operations and devices, by name."""
+    names = "\n".join(search.problem.graph.names)
+    return {"operations": hashlib.sha256(names.encode()).hexdigest(), "devices": list(search.problem.topology.names)}
 
 
 def _sizes(parser: Parser) -> dict[str, Any]:

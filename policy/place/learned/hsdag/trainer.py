@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,9 @@ from policy.place.learned.hsdag.agent import Agent, AgentHyperparameters
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy
-from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
+from policy.place.learned.neural_list.planning import plans
+from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, ways_of
 from policy.place.lists.baechi import holdable
-from policy.place.lists.submit import submit
 
 SHORTEST_S = 1e-12  # a simulator may say 0, which has no logarithm
 SAME = 1e-9  # log times closer together differ by rounding alone
@@ -71,6 +71,7 @@ def advantage(value_s: Tensor) -> Tensor:
     return ((reward - others) / spread).float()
 
 
+PASSES = 4  # plans without noise that are asked about
 FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
 PARSED_AGAIN = (
     0.5  # share of the samples in the way of a parsed one that are parsed again, in place of taking its groups
@@ -85,7 +86,8 @@ Way = tuple[ListInstance | None, int]
 class HsdagHyperparameters:
     """How an agent learns; `policy.place.learned.hsdag.hsdag.Hsdag` says what most fields mean.
 
-    until: share of the budget after which nothing more is drawn.
+    until: share of the budget after which nothing more is drawn, of each turn; ends: at which a turn ends. agent: None
+    where weights alone are learned.
     """
 
     batch: int
@@ -93,8 +95,9 @@ class HsdagHyperparameters:
     learning_rate: float
     entropy_coef: float
     noise: Noise
-    until: float
-    agent: AgentHyperparameters | None = None
+    until: tuple[float, ...]
+    ends: tuple[float, ...]
+    agent: AgentHyperparameters | None
 
 
 class Parser(nn.Module):
@@ -139,37 +142,44 @@ def _joined(values: list[Tensor]) -> Float32:
 class HsdagTrainer:
     """Draws groupings and scores for one search, and follows those whose schedules were fastest.
 
-    policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
-    updates: how many there were; idle: of these, the last ones in a row that asked about nothing. annealed: whether
-    annealing met nothing new. warm_up: what searches before the first draw.
+    policies: what it began with; policy: the first of them, which it goes on to learn. instances: with groups that are
+    not parsed. sampler: draws scores around the best. agent: adds tables of logits, None where there are none. updates:
+    how many there were; idle: of these, the last ones in a row that asked about nothing. turn: of draws and annealing.
+    annealed: whether annealing met nothing new. warm_up: what searches before the first draw.
     """
 
     def __init__(
         self,
         search: Search,
         parser: Parser,
-        policy: ListPolicy,
+        policies: Sequence[ListPolicy],
         hyper: HsdagHyperparameters,
         warm_up: Callable[[Search], None],
         *,
         seed: int,
     ) -> None:
-        self.search, self.parser, self.policy, self.hyper, self.warm_up = search, parser, policy, hyper, warm_up
+        self.search, self.parser, self.policies, self.hyper, self.warm_up = search, parser, policies, hyper, warm_up
+        self.policy = policies[0]
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parser.vector())
         self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
         self.instances = list_instances(search)
         ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
-        scores = policy.scores(self.instances[0].context)
+        scores = self.policy.scores(self.instances[0].context)
         self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
         self.agent = None if hyper.agent is None else Agent(scores, self.instances[0], search.problem, hyper.agent)
-        self.updates = self.idle = 0
+        self.updates = self.idle = self.turn = 0
         self.annealed = False
+
+    @property
+    def until(self) -> float:
+        """Return the share of the budget at which this turn's draws end."""
+        return self.hyper.until[min(self.turn, len(self.hyper.until) - 1)]
 
     @property
     def done(self) -> bool:
         """Return whether the share of the budget that draws may take is spent."""
-        return self.search.done or spent_share(self.search) >= self.hyper.until
+        return self.search.done or spent_share(self.search) >= self.until
 
     def update(self, *, greedy: bool = False) -> None:
         """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
@@ -178,15 +188,23 @@ class HsdagTrainer:
         if greedy or self.updates == 1:
             self.warm_up(self.search)
             self.search.expect("batch of schedules", self.hyper.batch)
-            for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
-                submit(self.search, draft.instance.work, (), (draft.schedule,))
+            self._plan()
         else:
             self._draw()
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
+    def _plan(self) -> None:
+        """Ask about the plans without noise that are expected to end first, and follow them."""
+        for plan in plans(self.instances, self.policies, self.hyper.noise, self.rng)[:PASSES]:
+            if self.done:
+                return
+            seconds = asked(self.search, plan.instance, plan.schedule)
+            if self.hyper.learns and plan.scores is not None:
+                self.sampler.note(seconds, plan.scores, plan.way)
+
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
-        room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
+        room = math.ceil(self.until * (self.search.spent + self.search.left)) - self.search.spent
         ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
         known = [(instance, width) for instance, width in ways if instance is not None]
         for instance, width in known:
@@ -239,7 +257,7 @@ class HsdagTrainer:
             return
         if self.search.best is not None:
             self.agent.admit(self.search.best_s, self.search.best.device.astype(np.int64))
-        self.agent.learn(progress=min(1.0, spent_share(self.search) / self.hyper.until))
+        self.agent.learn(progress=min(1.0, spent_share(self.search) / self.until))
         if self.agent.hyper.rate > 0:
             self.sampler.centre = self.agent.scores
 
@@ -257,7 +275,7 @@ class HsdagTrainer:
         }
         times = np.where(np.isfinite(value_s), value_s, FAILED * value_s[np.isfinite(value_s)].max())
         log_prob = torch.stack([sample.log_prob for sample in samples])
-        share = min(1.0, spent_share(self.search) / self.hyper.until)
+        share = min(1.0, spent_share(self.search) / self.until)
         loss = self.learner.loss(log_prob, entropy, torch.tensor(times, dtype=torch.float32), progress=share)
         if self.hyper.learns and loss.requires_grad:
             self.adam.step(self.parser.slopes(loss), rate=self.hyper.learning_rate, most=CLIP_NORM)
@@ -284,9 +302,11 @@ class HsdagTrainer:
         facts = {
             "search": search.facts,
             "rng": self.rng.bit_generator.state,
-            "counts": [self.updates, self.idle, self.sampler.count],
+            "counts": [self.updates, self.idle, self.sampler.count, self.turn],
             "annealed": self.annealed,
         }
+        if self.agent is not None:
+            arrays |= prefixed("agent.", self.agent.state())
         return Snapshot(arrays, facts)
 
     def resume(self, state: Snapshot) -> None:
@@ -298,7 +318,9 @@ class HsdagTrainer:
         torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
         self.sampler.centre = self.sampler.centre._replace(device=arrays["device"], key=arrays["key"])
         self.rng.bit_generator.state = facts["rng"]
-        self.updates, self.idle, self.sampler.count = facts["counts"]
+        self.updates, self.idle, self.sampler.count, self.turn = facts["counts"]
+        if self.agent is not None:
+            self.agent.resume(state.part("agent."))
         self.annealed = facts["annealed"]
         best = state.part("best.")
         self.sampler.best = [

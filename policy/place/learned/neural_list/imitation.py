@@ -67,7 +67,7 @@ class Imitation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImitationState:
-    """Where imitation stands: weights [len(CONTEXT), FIGURES], Adam's moments, and the best weights by what is held out."""
+    """Where imitation stands: weights, Adam's moments, and the best weights; each [len(CONTEXT), FIGURES]."""
 
     epoch: int
     weight: Float64

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
-from pipeline.shared.compiled import compiled
+from pipeline.shared.compiled import compiled, inlined
 from policy.place.learned.neural_list.constructing import FIGURES, KEY_FIGURES, Decisions, Scores
 from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.lists.listing import PartialSchedule
@@ -54,15 +54,8 @@ def _differentiate_devices(
     value, (n, p) = np.zeros(2), table.shape
     logit, slope = np.empty(p), np.empty((2, p))
     for i in range(n):
-        most, usable = -math.inf, 0
-        for d in range(p):
-            logit[d] = -math.inf
-            if not math.isnan(figure[i, d, 0]):
-                logit[d] = table[i, d]
-                for f in range(weight.size):
-                    logit[d] += weight[f] * figure[i, d, f]
-                most, usable = max(most, logit[d]), usable + 1
-        if usable < 2 or math.isnan(figure[i, chosen[i], 0]):
+        most = _logits(figure[i], weight, table[i], logit)
+        if np.count_nonzero(logit > -math.inf) < 2 or logit[chosen[i]] == -math.inf:
             continue
         total = 0.0
         for d in range(p):
@@ -84,6 +77,20 @@ def _differentiate_devices(
                 for f in range(weight.size):
                     by_weight[q, f] += slope[q, d] * figure[i, d, f]
     return value
+
+
+@inlined
+def _logits(figure: Float64, weight: Float64, table: Float64, logit: Float64) -> float:
+    """Write the logits of devices, -inf where not usable, and return the greatest; figure: float64 [p, FIGURES]."""
+    most = -math.inf
+    for d in range(logit.size):
+        logit[d] = -math.inf
+        if not math.isnan(figure[d, 0]):
+            logit[d] = table[d]
+            for f in range(weight.size):
+                logit[d] += weight[f] * figure[d, f]
+            most = max(most, logit[d])
+    return most
 
 
 def order_slopes(figure: Float64, order: Int64, first: Int64, key: Float64) -> Slopes:
@@ -136,7 +143,7 @@ def devices_likelihood(
 def order_likelihood(
     instance: ListInstance, scores: Scores, table: Float64, schedule: PartialSchedule, decisions: Decisions
 ) -> Slopes:
-    """Return the log-probability of the order of a schedule; table: float64 [n], what is added to keys, without noise."""
+    """Return the log-probability of the order of a schedule; table: float64 [n], added to keys, without noise."""
     work, static, order = instance.work, instance.static, decisions.order[decisions.order >= 0]
     n = work.order.size
     position, first = np.full(n, -1), np.zeros(n, np.int64)
