@@ -41,7 +41,19 @@ RULES: Sequence[tuple[str, dict[str, Any]]] = (
     ("latency", {}),
 )
 ORDERS = 40  # priorities drawn where orders count
-SLOW = ("gdp", "sgdp", "hdp", "placeto", "hsdag_paper", "hsdag_released", "hsdag", "neural_list", "milp", "cpsat")
+SLOW = (
+    "gdp",
+    "sgdp",
+    "hdp",
+    "rnn",
+    "placeto",
+    "hsdag_paper",
+    "hsdag_released",
+    "hsdag",
+    "neural_list",
+    "milp",
+    "cpsat",
+)
 
 
 def drawn_problem(case: Case) -> Problem:
