@@ -40,6 +40,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "untrained": ("placeto", {**LEARNER, "control": "frozen"}),
     "hdp": ("hdp", {"hidden": 64}),
     "hdp.tuned": ("hdp", {"hidden": 64, "learning_rate": 1e-3, "seconds": False}),
+    "rnn": ("rnn", {}),
 }
 
 

@@ -7,4 +7,5 @@ TABLE = {
     "fuse": "coarsen.fuse:Fuse",
     "metis": "coarsen.metis:Metis",
     "heavy_edge": "coarsen.heavy_edge:HeavyEdge",
+    "contraction": "coarsen.contraction:Contraction",
 }

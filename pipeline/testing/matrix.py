@@ -86,6 +86,7 @@ FACTS: Mapping[str, Facts] = {
         SEARCHES, priorities=False, source="the second start: Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002"
     ),
     "hdp": Facts(SEARCHES, priorities=False),
+    "rnn": Facts(SEARCHES, priorities=False),
     "hsdag": Facts(SEARCHES, MODELS, "where the portfolio is, from which it starts"),
     "hsdag_paper": Facts(SEARCHES, priorities=False),
     "hsdag_released": Facts(SEARCHES, priorities=False),

@@ -5,4 +5,5 @@ TABLE = {
     "edge_score": "policy.group.edge_score:EdgeScore",
     "metis": "policy.group.metis:Metis",
     "cluster": "policy.group.cluster:Cluster",
+    "contraction": "policy.group.contraction:Contraction",
 }

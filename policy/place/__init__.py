@@ -24,6 +24,7 @@ TABLE = {
     "sgdp": "policy.place.published.gdp.sgdp:Sgdp",
     "placeto": "policy.place.published.placeto.placeto:Placeto",
     "hdp": "policy.place.published.hdp.hdp:Hdp",
+    "rnn": "policy.place.published.hdp.rnn:Rnn",
     "anneal": "policy.place.local.anneal:Anneal",
     "min_cut": "policy.place.exact.sequential.min_cut:MinCut",
     "cpsat": "policy.place.exact.shared.cpsat:CpSat",

@@ -46,7 +46,8 @@ LARGE_EVERY = 50  # the others have five operations at most, and placers that ta
 PROOF_S = 0.02  # for a bound, of a small problem
 QUICK = ("single", "random", "round_robin", "greedy", "heft", "cpop", "peft", "etf", "critical_path", "m_etf", "m_sct")
 QUICK = (*QUICK, "m_topo", "metis", "expert", "min_cut", "dp", "dpl", "pipedream", "latency_dp", "anneal", "multilevel")
-SLOW = ("gdp", "sgdp", "hdp", "placeto", "hsdag_paper", "hsdag_released", "hsdag", "neural_list", "milp", "cpsat")
+SLOW = ("gdp", "sgdp", "hdp", "rnn", "placeto", "hsdag_paper", "hsdag_released", "hsdag", "neural_list", "milp")
+SLOW = (*SLOW, "cpsat")
 
 
 def drawn_problem(case: Case) -> Problem:

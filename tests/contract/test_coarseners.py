@@ -20,6 +20,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "colocate": [{"rule": "released"}],
     "metis": [{"parts": 3}, {"parts": 4, "acyclic": True}, {"parts": 2, "weight": "bytes"}],
     "heavy_edge": [{"parts": 3}, {"parts": 2, "balance": 9.0}, {"parts": 3, "acyclic": False}],
+    "contraction": [{"parts": 3}, {"parts": 2, "acyclic": False}],
 }
 NEEDS = {"metis": "pymetis"}
 

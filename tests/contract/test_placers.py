@@ -20,6 +20,7 @@ QUICK = {
     "gdp": {"width": 8, "inner": 8, "heads": 2, "minibatches": 1, "epochs": 1, "patience": 2},
     "sgdp": {"width": 8, "epochs": 1, "patience": 2},
     "hdp": {"hidden": 16, "groups": 8},
+    "rnn": {"hidden": 16, "groups": 8},
 }  # they learn on after the last new placement, or are wide
 PUBLISHED = ("hsdag_paper", "hsdag_released")  # take seconds a search
 

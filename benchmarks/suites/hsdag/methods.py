@@ -29,7 +29,7 @@ METHODS = (
 PAPER_METHODS = (
     *(method for method in METHODS if method.name in (SINGLE, "min_cut")),
     BenchMethod("placeto", "placeto", learned=True),
-    BenchMethod("hdp", "hdp", learned=True),
+    BenchMethod("rnn", "rnn", learned=True),
     *(
         BenchMethod(f"hsdag_paper without {name}", "hsdag_paper", {"without": name}, learned=True)
         for name in ("shape", "id", "structure")

@@ -49,7 +49,7 @@ TABLES: Mapping[str, tuple[PaperRow, ...]] = MappingProxyType(
             PaperRow("OpenVINO-CPU", device="cpu", measured="OpenVINO-CPU", published=(0.0128, 0.0234, 0.00657)),
             PaperRow("OpenVINO-GPU", device="gpu", measured="OpenVINO-GPU", published=(0.0138, 0.00876, 0.00284)),
             PaperRow("Placeto", "placeto", published=(0.0116, 0.00932, 0.00651)),
-            PaperRow("RNN-based", "hdp", published=(0.0128, 0.00875, None)),
+            PaperRow("RNN-based", "rnn", published=(0.0128, 0.00875, None)),
             PaperRow("HSDAG", "hsdag_paper", published=(0.0105, 0.00766, 0.00267)),
             PaperRow("HSDAG, as released", "hsdag_released"),
             PaperRow("`hsdag` from scratch", "hsdag"),

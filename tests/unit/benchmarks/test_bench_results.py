@@ -393,11 +393,11 @@ def test_every_row_of_both_tables_is_there_and_auto_is_its_first_device() -> Non
 
 
 def test_a_row_whose_placer_is_missing_says_so() -> None:
-    document = paper_document("hdp")
+    document = paper_document("rnn")
     document["tables"] = paper_tables.tables_of(document)
     said = list(paper_tables.missing_rows(document["tables"]))
-    assert said == ["Table 2, RNN-based: unavailable: the placer hdp is not there."]
-    assert "- RNN-based: unavailable: the placer hdp is not there" in paper_tables.tables_page(document)
+    assert said == ["Table 2, RNN-based: unavailable: the placer rnn is not there."]
+    assert "- RNN-based: unavailable: the placer rnn is not there" in paper_tables.tables_page(document)
 
 
 def test_rows_measured_on_devices_are_those_of_the_contest() -> None:

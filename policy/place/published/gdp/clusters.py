@@ -10,22 +10,30 @@ from pipeline.core.arrays import Int64
 from pipeline.core.graph import Grouping
 from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import made_feasible
+from policy.place.base.contraction import contraction
 from policy.place.base.hierarchy import hierarchy
 from policy.place.multilevel.layers import Layers, layers_of
 
 LONG = 256  # groups of a layer on average from which layers are long enough to be clusters
+BALANCE = 2.0  # work of a cluster by contraction over the mean, at most
 PAIR = 2.0  # chains of a layer per part: the way there and the way back run one after the other
 
 
-def clusters_of(problem: Problem, *, about: int, by: Literal["edges", "layers"]) -> Grouping:
+ClusterBy = Literal["edges", "layers", "contraction"]
+
+
+def clusters_of(problem: Problem, *, about: int, by: ClusterBy) -> Grouping:
     """Return clusters of a problem's operations; they may feed one another in cycles.
 
     "edges": about so many clusters, those merged that share most (`policy.place.base.hierarchy`). "layers": the
     layers of a network, guessed from the weights that its operations share, each with its weights. A layer that holds
     several chains of work is cut by time, into a part per two chains, but no part is made lighter than half a device's
     fair load: parts of a recurrent layer wait for one another, those of a softmax at every step do not. Where weights
-    are not shared by many operations, the layers say nothing, and "edges" are taken.
+    are not shared by many operations, the layers say nothing, and "edges" are taken. "contraction": about so many, by
+    the learned score of edges (`policy.place.base.contraction`).
     """
+    if by == "contraction":
+        return contraction(problem, groups=about, balance=BALANCE)
     if by == "layers":
         layers = layers_of(hierarchy(problem, least=problem.graph.n))
         if layers is not None and layers.finest.k >= LONG * layers.count:

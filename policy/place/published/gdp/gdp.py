@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import torch_seeded
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.local.anneal import BudgetClock
+from policy.place.published.gdp.clusters import ClusterBy
 from policy.place.published.gdp.keeping import adopt, check_learned, published, state_of, take_up
 from policy.place.published.gdp.network import PlacerDesign, SingleShotPolicy
 from policy.place.published.gdp.ppo import PpoSettings, PpoTrainer, Trial
@@ -82,8 +83,10 @@ class Gdp(Method):
     devices: int = param(8, "devices of the softmax; more if there are more", within="[1, inf)")
     nodes: int = param(10_000, "most nodes that are placed one by one", within="[1, inf)")
     clusters: int = param(2000, "about how many clusters are made of more nodes", within="[1, inf)")
-    cluster_by: Literal["edges", "layers"] = param(
-        "edges", "edges: clusters share most; layers: they are layers, cut by time, where operations share weights"
+    cluster_by: Literal["edges", "layers", "contraction"] = param(
+        "edges",
+        "edges: clusters share most; layers: they are layers, cut by time, where operations share weights; "
+        "contraction: a learned score merges them",
     )
     updates: int = param(50, "updates at most in mode finetune", within="[1, inf)")
     frozen_encoder: bool = param(False, "learn the placer alone, and leave the encoder as it is")
@@ -95,7 +98,7 @@ class Gdp(Method):
             ("mode", MODES),
             ("gate", ("node", "graph", "none")),
             ("baseline", ("all", "batch")),
-            ("cluster_by", ("edges", "layers")),
+            ("cluster_by", get_args(ClusterBy)),
         ):
             if getattr(self, name) not in known:
                 raise UnknownNameError(name, getattr(self, name), known)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from pipeline.core.problem import Problem
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import forward_depths
 from policy.place.base.groups import Groups
-from policy.place.published.gdp.clusters import clusters_of
+from policy.place.published.gdp.clusters import ClusterBy, clusters_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +41,7 @@ class NodeSequence:
         *,
         most: int,
         clusters: int,
-        by: Literal["edges", "layers"] = "edges",
+        by: ClusterBy = "edges",
     ) -> NodeSequence:
         """Return the nodes of a problem; features: float32 [n, f], of its operations.
 

@@ -48,8 +48,10 @@ class Sgdp(Method):
     memory: int = param(256, "nodes before a segment that it attends to")
     nodes: int = param(10_000, "most nodes that are placed one by one")
     clusters: int = param(2000, "about how many clusters are made of more nodes")
-    cluster_by: Literal["edges", "layers"] = param(
-        "layers", "edges: clusters share most; layers: they are layers, cut by time, where operations share weights"
+    cluster_by: Literal["edges", "layers", "contraction"] = param(
+        "layers",
+        "edges: clusters share most; layers: they are layers, cut by time, where operations share weights; "
+        "contraction: a learned score merges them",
     )
     updates: int = param(50, "updates at most in mode finetune")
     patience: int = param(20, "stop after so many updates in a row without a placement that is new")

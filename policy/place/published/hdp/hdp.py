@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import UnknownNameError, UsageError
 from pipeline.core.learning import Snapshot
 from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.groups import Groups
+from policy.place.base.hierarchy import hierarchy
 from policy.place.base.search import Method, Search, policy_of
 from policy.place.base.training import check_policy, train
 from policy.place.published.hdp.features import types_of
@@ -49,6 +50,9 @@ class Hdp(Method):
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"never learns": {"frozen": True}}
 
     groups: int = param(0, "groups; 0: 20 per device, 256 at most")
+    grouper: Literal["learned", "given"] = param(
+        "learned", "learned: a network draws the groups; given: those that share most, as many"
+    )
     hidden: int = param(512, "width of the decoder; the encoder has half of it in each direction", within="[1, inf)")
     samples: int = param(4, "placements drawn per grouping", within="[1, inf)")
     learning_rate: float = param(0.1, "step size of Adam, as published; 0.001 learns more steadily", within="(0, inf)")
@@ -68,6 +72,8 @@ class Hdp(Method):
         check_params(self)
         if self.hidden % 2:
             raise UsageError(f"hidden is {self.hidden}.", "Use an even width: each direction has half of it.")
+        if self.grouper not in ("learned", "given"):
+            raise UnknownNameError("grouper", self.grouper, ("learned", "given"))
 
     @property
     def recipe(self) -> Recipe | None:
@@ -96,7 +102,9 @@ class Hdp(Method):
             UsageError: the policy learned before does not fit.
         """
         p = search.problem.topology.p
-        sizes = {"devices": p, "groups": self.groups or min(MOST_GROUPS, GROUPS_PER_DEVICE * p), "hidden": self.hidden}
+        most = self.groups or min(MOST_GROUPS, GROUPS_PER_DEVICE * p)
+        given = None if self.grouper == "learned" else hierarchy(search.problem, least=most)[-1].groups.grouping
+        sizes = {"devices": p, "groups": most if given is None else given.k, "hidden": self.hidden}
         sizes |= {"raw": self.raw}
         types = types_of(Groups.of(search.problem))
         if learned is not None:
@@ -108,7 +116,7 @@ class Hdp(Method):
         if learned is not None:
             load_weights(network, {name: np.asarray(values, np.float32) for name, values in learned.arrays.items()})
         hyper = HdpHyperparameters(**{f.name: getattr(self, f.name) for f in fields(HdpHyperparameters)})
-        return HdpTrainer(search, network, types, hyper, seed=seed)
+        return HdpTrainer(search, network, types, hyper, seed=seed, given=given)
 
 
 def published(trainer: HdpTrainer, params: Hdp) -> Snapshot:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from pipeline.core.arrays import Float64, Int32, Int64
+from pipeline.core.graph import Grouping
 from pipeline.core.learning import Snapshot, prefixed
 from pipeline.core.placement import Placement
 from policy.place.base.groups import Groups
@@ -54,13 +55,21 @@ class HdpDraw:
 class HdpTrainer:
     """Trains both networks on one search.
 
-    baseline: moving mean of the roots of times. best: int64 [1, g], the groups' devices in the best draw; none before.
+    given: the network's groups, of the problem's operations; None where the network draws them itself. baseline: moving
+    mean of the roots of times. best: int64 [1, g], the groups' devices in the best draw; none before.
     """
 
     def __init__(
-        self, search: Search, network: HdpNetwork, types: Sequence[str], hyper: HdpHyperparameters, *, seed: int
+        self,
+        search: Search,
+        network: HdpNetwork,
+        types: Sequence[str],
+        hyper: HdpHyperparameters,
+        *,
+        seed: int,
+        given: Grouping | None = None,
     ) -> None:
-        self.search, self.network, self.hyper = search, network, hyper
+        self.search, self.network, self.hyper, self.given = search, network, hyper, given
         self.groups = Groups.of(search.problem)
         self.known = operations(self.groups, types, raw=hyper.raw)
         self.rng = np.random.default_rng(seed)
@@ -104,10 +113,7 @@ class HdpTrainer:
         """Return a grouping and placements of its groups; greedy: the likeliest grouping and, step by step, devices."""
         net, hyper = self.network, self.hyper
         samples, g, p = 1 if greedy else hyper.samples, net.groups, net.devices
-        log_p = torch.log_softmax(net.grouper(torch.from_numpy(self.known.features)), dim=1)  # [n, g]
-        chance = torch.from_numpy(self.rng.gumbel(size=log_p.shape).astype(np.float32))
-        chosen = (log_p.detach() if greedy else log_p.detach() + chance).argmax(dim=1)
-        group = chosen.numpy()
+        group, log_p_group = self._grouped(greedy=greedy)
         noise = hyper.noise if self.updates <= hyper.noise_until and not greedy else 0.0
         settled = 0 < hyper.stop_sampling < self.updates and len(self.best) > 0
         written = net.placer(
@@ -116,7 +122,18 @@ class HdpTrainer:
             torch.from_numpy((noise * self.rng.standard_normal((samples, g, p))).astype(np.float32)),
             torch.from_numpy(self.best).expand(samples, -1) if settled else None,
         )
-        return HdpDraw(group, log_p.gather(1, chosen[:, None]).sum(), written)
+        return HdpDraw(group, log_p_group, written)
+
+    def _grouped(self, *, greedy: bool) -> tuple[Int64, Tensor]:
+        """Return the group of each operation, int64 [n], and the log-probability of all."""
+        if self.given is not None:
+            own = np.zeros(self.groups.k, np.int64)  # of operations that must share a device one speaks for all
+            own[self.groups.grouping.group] = self.given.group
+            return own[self.known.group], torch.zeros(())
+        log_p = torch.log_softmax(self.network.grouper(torch.from_numpy(self.known.features)), dim=1)  # [n, g]
+        chance = torch.from_numpy(self.rng.gumbel(size=log_p.shape).astype(np.float32))
+        chosen = (log_p.detach() if greedy else log_p.detach() + chance).argmax(dim=1)
+        return chosen.numpy(), log_p.gather(1, chosen[:, None]).sum()
 
     def placement(self, group: Int64, device: Int32) -> Placement:
         """Return the placement by devices of HDP's groups, int [g]; what is not allowed goes to its fastest device."""

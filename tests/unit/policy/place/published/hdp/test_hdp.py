@@ -24,8 +24,17 @@ from policy.place.base.training import Adam
 from policy.place.published.hdp.features import ABSENT, OPERATION, group_features, operations
 from policy.place.published.hdp.hdp import Hdp
 from policy.place.published.hdp.network import SequencePlacer, WrittenPlacements
+from policy.place.published.hdp.rnn import Rnn
 from policy.place.published.hdp.trainer import HdpDraw, HdpTrainer
-from tests.toys import ToyEvaluator, branches_problem, chain_problem, ignore_progress, toy_graph, toy_problem
+from tests.toys import (
+    BRANCHES_OPTIMUM_S,
+    ToyEvaluator,
+    branches_problem,
+    chain_problem,
+    ignore_progress,
+    toy_graph,
+    toy_problem,
+)
 from tests.unit.policy.place.learned.hsdag.test_hsdag import Interrupted, Memory, kept_in, told, weights, with_inputs
 
 SMALL = Hdp(hidden=8, groups=4, learning_rate=0.01)
@@ -295,3 +304,25 @@ def test_one_operation_on_one_device_is_placed():
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, Any]):
     with pytest.raises(UsageError):
         Hdp(**wrong)
+
+
+# Groups that are given: the RNN baseline
+
+
+def test_groups_that_are_given_are_not_drawn():
+    graph = toy_graph(6, [(0, 1), (2, 3), (4, 5)])
+    problem = toy_problem(graph, np.ones((6, 2)))
+    trainer = trainer_of(problem, Rnn(groups=3, hidden=8).written())
+    first, other = (trainer.draw(greedy=False) for _ in range(2))
+    assert first.group.tolist() == other.group.tolist()
+    assert float(first.log_p) == 0
+    of_operation = np.empty(6, np.int64)
+    of_operation[trainer.known.group] = first.group
+    assert [int(of_operation[i] == of_operation[i + 1]) for i in range(5)] == [1, 0, 1, 0, 1]
+
+
+def test_the_rnn_baseline_learns_to_spread_what_runs_side_by_side():
+    problem, learns = with_inputs(branches_problem()), Rnn(groups=8, hidden=16, learning_rate=0.01)
+    assert learns.place(
+        problem, ToyEvaluator.of(problem), Budget(400), seed=0, progress=ignore_progress
+    ).value_s == pytest.approx(BRANCHES_OPTIMUM_S)

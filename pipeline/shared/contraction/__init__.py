@@ -1,0 +1,1 @@
+"""Learned contraction: how likely both ends of an edge share a device, and groups made of that."""
