@@ -242,3 +242,26 @@ def test_labels_of_tensors_cover_no_box_and_no_other_label(tmp_path: Path, opene
     labels, meeting = page.evaluate(covered)
     assert labels > 5
     assert meeting == 0
+
+
+def test_the_placed_graph_zooms_and_is_dragged(tmp_path: Path, opened: Opened) -> None:
+    page = opened(page_of_a_search(tmp_path))
+    width = "Number(document.querySelector('.graph-view svg').getAttribute('width'))"
+    begin = page.evaluate(width)
+    page.click("#graph-in")
+    assert page.evaluate(width) == pytest.approx(1.25 * begin)
+    page.click("#graph-fit")
+    assert page.evaluate(width) <= page.evaluate("document.querySelector('.graph-view').clientWidth") + 1
+    page.locator(".graph-view").press("+")
+    for _ in range(8):
+        page.click("#graph-in")
+    shown = page.locator(".graph-view .box").count()
+    page.evaluate("document.querySelector('.graph-view').scrollTo(0, 0)")
+    at = page.locator(".graph-view").bounding_box()
+    assert at is not None
+    page.mouse.move(at["x"] + 200, at["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(at["x"] + 100, at["y"] + 120)
+    page.mouse.up()
+    assert page.evaluate("document.querySelector('.graph-view').scrollLeft") == pytest.approx(100, abs=2)
+    assert page.locator(".graph-view .box").count() == shown  # a drag opens no box

@@ -8,7 +8,7 @@
   const field = document.getElementById("graph-search"), hits = document.getElementById("graph-hits");
   const status = document.getElementById("graph-status");
   const SVG = "http://www.w3.org/2000/svg";
-  const WIDTH = 168, HEIGHT = 42, GAP_X = 18, GAP_Y = 34, PAD = 14, HEAD = 20, ASIDE = 130, MOST_HITS = 60, WIRES = 4000, LABELS = 250;
+  const WIDTH = 168, HEIGHT = 42, GAP_X = 18, GAP_Y = 34, PAD = 14, HEAD = 20, ASIDE = 130, MOST_HITS = 60, WIRES = 4000, LABELS = 250, READABLE = 0.7, LEAST = 0.1, MOST = 3;
   const FEW = 12, MANY = 40;  // boxes at first: the largest are opened until there are some, and not too many
   const children = (number) => g.boxes[number].rows.flat();
   const atFirst = () => {
@@ -23,7 +23,7 @@
     return found;
   };
   const open = atFirst();
-  let chosen = null, wires = [], reach = 0;
+  let chosen = null, wires = [], reach = 0, zoom = null;
 
   const make = (tag, attributes, text) => {
     const found = document.createElementNS(SVG, tag);
@@ -121,7 +121,8 @@
     reach = 0;
     connect(lines, labels);
     const [width, height] = [Math.max(sized(-1)[0], reach) + 8, sized(-1)[1] + 8];  // wires may lead around the boxes
-    for (const [name, value] of [["viewBox", `-4 -4 ${width} ${height}`], ["width", width], ["height", height]]) root.setAttribute(name, value);
+    zoom ??= Math.min(1, Math.max(READABLE, view.clientWidth / width));  // as much as can still be read
+    for (const [name, value] of [["viewBox", `-4 -4 ${width} ${height}`], ["width", width * zoom], ["height", height * zoom]]) root.setAttribute(name, value);
     root.append(under, lines, boxes, labels);
     view.replaceChildren(root);
     if (focus !== undefined) root.querySelector(`[data-code="${focus}"]`)?.focus({ preventScroll: true });
@@ -211,7 +212,7 @@
     chosen = at;
     draw(); tell(op);
     const place = places.get(at), still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    view.scrollTo({ left: place.x + place.width / 2 - view.clientWidth / 2, top: place.y - view.clientHeight / 3, behavior: still ? "auto" : "smooth" });
+    view.scrollTo({ left: zoom * (place.x + place.width / 2) - view.clientWidth / 2, top: zoom * place.y - view.clientHeight / 3, behavior: still ? "auto" : "smooth" });
     view.querySelector(`[data-code="${at}"]`).focus({ preventScroll: true });
   };
 
@@ -285,6 +286,43 @@
     event.preventDefault();
     hits.querySelector("button")?.click();
   });
+  // Zooming keeps what is below the pointer, or in the middle, where it is; dragging moves the graph.
+  const zoomTo = (wanted, x = view.clientWidth / 2, y = view.clientHeight / 2) => {
+    const root = view.querySelector("svg"), [, , width, height] = root.getAttribute("viewBox").split(" ").map(Number);
+    const before = zoom, [left, top] = [view.scrollLeft, view.scrollTop];
+    zoom = Math.min(MOST, Math.max(LEAST, wanted));
+    root.setAttribute("width", width * zoom); root.setAttribute("height", height * zoom);
+    view.scrollLeft = (left + x) * zoom / before - x; view.scrollTop = (top + y) * zoom / before - y;
+  };
+  const fit = () => {
+    const [, , width, height] = view.querySelector("svg").getAttribute("viewBox").split(" ").map(Number);
+    zoomTo(Math.min(view.clientWidth / width, view.clientHeight / height));
+  };
+  for (const [id, act] of [["graph-in", () => zoomTo(zoom * 1.25)], ["graph-out", () => zoomTo(zoom / 1.25)], ["graph-fit", fit]]) document.getElementById(id).addEventListener("click", act);
+  view.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;  // without it the wheel scrolls
+    event.preventDefault();
+    const at = view.getBoundingClientRect();
+    zoomTo(zoom * Math.exp(-event.deltaY / 400), event.clientX - at.left, event.clientY - at.top);
+  }, { passive: false });
+  view.addEventListener("keydown", (event) => {
+    const act = { "+": () => zoomTo(zoom * 1.25), "-": () => zoomTo(zoom / 1.25), "0": fit }[event.key];
+    if (act && !event.ctrlKey) { event.preventDefault(); act(); }
+  });
+  let drag = null, dragged = false;
+  view.addEventListener("pointerdown", (event) => {
+    dragged = false;
+    if (event.button === 0 && event.pointerType === "mouse") drag = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop };
+  });
+  addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const [x, y] = [event.clientX - drag.x, event.clientY - drag.y];
+    dragged ||= Math.hypot(x, y) > 4;
+    if (dragged) { view.scrollLeft = drag.left - x; view.scrollTop = drag.top - y; }
+  });
+  addEventListener("pointerup", () => { drag = null; });
+  view.addEventListener("click", (event) => { if (dragged) { event.stopPropagation(); dragged = false; } }, true);
+
   document.getElementById("graph-close").addEventListener("click", () => { open.clear(); for (const box of atFirst()) open.add(box); chosen = null; draw(); tell(-1); view.scrollTo(0, 0); });
   draw(); tell(-1);
 })();
