@@ -121,7 +121,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--near", type=PATH, help="Earlier placement, {operation: device} or an answer, of which little moves.")
 @click.option("--moves", type=click.IntRange(min=0), help="With --near: most operations that may move.")
 @click.option("--move-price", help="With --near: least gain per moved operation, such as 0.1ms.")
-@click.option("--robust", help="Residual of the costs, such as 10%%: minimise the 90th percentile under it.")
+@click.option("--robust", help="Residual of the costs, such as 10%: minimise the 90th percentile under it.")
 @click.option("--curve", type=PATH, help="Write the learning curve as .svg, .png or .jsonl (numbers).")
 @click.option("--tensorboard", type=PATH, help="Folder for TensorBoard event files, written during the search.")
 @click.option("--checkpoint", type=PATH, help="Folder of the learning state; an interrupted search resumes from it.")

@@ -214,6 +214,16 @@ class Questions:
         return most
 
 
+def split_may_pay(problem: Problem, simulator: Simulator, seconds: float, *, least: float = WORTH_LEAST) -> bool:
+    """Return whether it is open that a placement beats the best single device by more than `least`.
+
+    seconds: for proving that it does not.
+    """
+    single_s = float(single_seconds(problem, simulator).min())
+    bound_s, _ = proven_bound(problem, simulator.execution, seconds)
+    return not math.isfinite(single_s) or most_gain(single_s, bound_s) > least
+
+
 def most_gain(single_s: float, bound_s: float) -> float:
     """Return the share by which a placement may be faster than a single device; inf where nothing is proven.
 

@@ -17,6 +17,7 @@ from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
+from pipeline.core.settings import WORTH_S
 from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Predictor, Subject
 from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.placing.journal import Journal, Remembered
@@ -58,7 +59,8 @@ OF_LEFT = OF_WHOLE = 0.35  # of the budget that is left; of all of it where the 
 MOST_PLACING = 0.5  # of what is left, for which the first round's least is measured
 FIRST_MEASUREMENT_S = 3.0  # that it takes: two processes begin, and one of them runs the reference
 SETTINGS_FIRST = 0.1  # of the time for placing, where settings are decided before any split
-ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself
+ONE_PLUGIN = 0.6  # of the time for placing, where HETERO can only take turns with itself, or no split can pay
+JUDGING = 0.02  # of the time for placing, to prove that none can
 REPAIR_S = 2.0  # most that a finalist is given to come to fewer segments
 # What a tensor between segments of two devices costs beyond its bytes: a thread that is woken, kernels that are not
 # fused, layouts that are changed. Measured on a 2-core machine; docs/executor.md.
@@ -137,7 +139,6 @@ def judge_profile(
     graph = payload.load_graph(outcomes["read"].entry.path("graph.npz"))
     measurer: Predictor = registry.build_implementation("measure", *measurer_of(chosen, asked))
     subject = Subject(None, graph, Grouping.identity(graph.n), topology, costs, 0)
-    compile_kernels((), asked, graph.n, say=lambda _: None)
     figures = judge_worth(problem_of(graph, topology, costs), measurer.bind(subject), least=least, seconds=seconds)
     return {
         "schema": "placewright.worth/1",
@@ -308,11 +309,27 @@ def _problem(work: StepContext, params: PlaceParams, subject: Subject, grouping:
 
 
 def _deadline(work: StepContext, params: PlaceParams, subject: Subject) -> Deadline:
-    """Return when placing is to end: sooner where all devices are of one plug-in, so that settings promise more."""
+    """Return when placing is to end: sooner where settings promise more.
+
+    That is where all devices are of one plug-in, and where the profile proves that no split can pay.
+    """
     until = stage_deadline(work, of_left=OF_LEFT, of_whole=OF_WHOLE, budget_s=params.budget_s)
     if params.settings_first and params.reward == "simulated":
         return until.share(SETTINGS_FIRST)
-    return until if len({d.plugin for d in subject.topology.devices}) > 1 else until.share(ONE_PLUGIN)
+    several = len({d.plugin for d in subject.topology.devices}) > 1
+    return until if several and _split_may_pay(params, subject, JUDGING * until.left_s) else until.share(ONE_PLUGIN)
+
+
+def _split_may_pay(params: PlaceParams, subject: Subject, seconds: float) -> bool:
+    """Return whether it is open, by the profile, that a split pays: measured or not, see `placewright worth`."""
+    from pipeline.placing.worth import split_may_pay
+
+    measurer: Measurer = registry.build_implementation("measure", *params.evaluator)
+    if not isinstance(measurer, Predictor) or subject.costs is None:
+        return True
+    problem = problem_of(subject.graph, subject.topology, subject.costs)
+    operations = replace(subject, grouping=Grouping.identity(subject.graph.n))
+    return split_may_pay(problem, measurer.bind(operations), min(seconds, WORTH_S))
 
 
 def _open_journal(work: StepContext, devices: Evaluator) -> Journal:
@@ -369,4 +386,4 @@ def _round_record(each: Round) -> RoundRecord:
     }
 
 
-PLACE = RunStage(name="place", version=11, plan=plan_place, execute=place, sampled=True, partitions=True)
+PLACE = RunStage(name="place", version=12, plan=plan_place, execute=place, sampled=True, partitions=True)

@@ -43,6 +43,7 @@ KEYS = {
     *("devices", "costs", "value_s", "lower_bound_s", "gap", "proven", "bound_by", "found_by", "evaluations"),
     *("seconds", "planned_s", "fifo_s", "priority_s", "feasible", "over_bytes", "busy_s", "peak_bytes", "cut_bytes"),
     *("placement", "priority", "contiguity", "stages", "calls", "replicated", "own_s", "notes"),
+    *("regret", "near", "robust"),
 }
 
 # Two branches between a and f; b must run with c.
@@ -116,6 +117,30 @@ def test_an_answer_that_is_written_can_be_simulated(graph: Path, ran: Ran, tmp_p
     assert json.loads((tmp_path / "answer.json").read_text()) == found
     again = ran("simulate", *machine, "--placement", str(tmp_path / "answer.json"))
     assert (again["schema"], again["value_s"]) == ("placewright.simulate/1", found["value_s"])
+
+
+def test_an_edited_graph_is_placed_near_the_earlier_placement(tmp_path: Path, graph: Path, ran: Ran) -> None:
+    first = ran("search", str(graph), "--topology", "equal:2", "--out", str(tmp_path / "first.json"), *QUICK)
+    near = ("--topology", "equal:2", "--near", str(tmp_path / "first.json"), *QUICK)
+    same = ran("search", str(graph), *near, "--moves", "0")
+    assert same["placement"] == first["placement"]
+    assert (same["near"]["moved"], same["near"]["before_s"]) == ([], first["value_s"])
+    renamed = [{**op, "name": op["name"].replace("f", "g")} for op in GRAPH["operations"]]
+    edges = [{key: end.replace("f", "g") for key, end in edge.items()} for edge in GRAPH["edges"]]
+    edited = written(tmp_path / "edited.json", {**GRAPH, "operations": renamed, "edges": edges})
+    found = ran("search", str(edited), *near, "--moves", "1")
+    assert (found["near"]["added"], found["near"]["removed"]) == (["g"], ["f"])
+    changed = [name for name in "abcde" if found["placement"][name] != first["placement"][name]]
+    assert [row["operation"] for row in found["near"]["moved"]] == changed
+    assert len(changed) <= 1
+
+
+def test_a_robust_answer_is_told_beside_the_nominal_one(graph: Path, ran: Ran) -> None:
+    found = ran("search", str(graph), "--topology", "equal:2", "--robust", "20%", "--evaluations", "2000")
+    robust = found["robust"]
+    assert (robust["residual"], robust["quantile"]) == (0.2, 0.9)
+    assert found["value_s"] >= robust["nominal_s"] * (1 - 1e-9)
+    assert robust["value_s"] <= robust["nominal_value_s"]
 
 
 def test_what_search_returns_can_be_simulated(graph: Path) -> None:
@@ -484,6 +509,9 @@ def test_nodes_placed_by_a_search_are_the_graphs_operations(graph: Path) -> None
         (["--cost-scale", "2"], 2, "bytes on its edges", "--cost-scale"),
         (["--costs", "none.csv"], 2, "none.csv cannot be read", "CSV"),
         (["--seed", "-1"], 2, "-1 is not in the range", "--help"),
+        (["--near", "none.json"], 2, "none.json cannot be read", "JSON"),
+        (["--moves", "1"], 2, "operations of an earlier placement", "--near"),
+        (["--near", "none.json", "--robust", "10%"], 2, "exclude each other", "one of them"),
         (["--pins", "none.json"], 2, "none.json cannot be read", "JSON"),
         (["--trace", "graph.json/t.json"], 2, "cannot be written", "another path"),
     ],

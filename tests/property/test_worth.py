@@ -22,6 +22,7 @@ from pipeline.placing.worth import (
     most_gain,
     parts_in_order,
     single_seconds,
+    split_may_pay,
     with_copy,
 )
 from pipeline.settings.registry import build_implementation
@@ -71,6 +72,19 @@ def test_no_placement_beats_what_is_proven_on_any_of_the_machines(seed: int, rul
         elif math.isfinite(changed_s):
             assert row["lower_bound_s"] is not None
             assert row["lower_bound_s"] <= changed_s * (1 + FLOATS)
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_where_no_split_may_pay_none_does(rules: str) -> None:
+    told = []
+    for seed in range(24):
+        problem = small_problem(seed)
+        simulator = simulator_of(problem, rules)
+        for least in (0.0, 0.1, 0.5):
+            told.append(split_may_pay(problem, simulator, 30.0, least=least))
+            single_s = float(single_seconds(problem, simulator).min())
+            assert told[-1] or single_s <= optimum_s(problem, rules) * (1 + least) * (1 + FLOATS)
+    assert {True, False} == set(told)
 
 
 @pytest.mark.parametrize("seed", range(12))

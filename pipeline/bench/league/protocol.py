@@ -107,9 +107,10 @@ class LeagueEffort:
     seeds: of placers that draw. evaluations, seconds: the two equal budgets of a search. reference: evaluations of the
     reference. graphs: test graphs per family at most; further: where seconds are equal, and in the further parts, which
     have no controls. machines: of the searches. lessons: graphs per family that
-    learners learn from. draws: disturbed cost tables per placement. patience: seconds after which solvers and placers
-    that learn end where evaluations are what is equal; solvers ask for none while they think. workers: cells of equal
-    evaluations at a time; those of equal seconds run alone.
+    learners learn from. draws: disturbed cost tables per placement. patience: seconds after which solvers end where
+    evaluations are what is equal, for they ask for none while they think; learning: the same of placers that learn, as
+    long as all their evaluations take unless `quick`. workers: cells of equal evaluations at a time; those of equal
+    seconds run alone.
     """
 
     quick: bool = False
@@ -123,6 +124,7 @@ class LeagueEffort:
     lessons: int = 4
     draws: int = 5
     patience: float = 20.0
+    learning: float = 900.0
     workers: int = 1
     parts: tuple[str, ...] = PARTS
 
@@ -138,6 +140,7 @@ QUICK = LeagueEffort(
     lessons=1,
     draws=3,
     patience=2.0,
+    learning=2.0,
     parts=QUICK_PARTS,
 )
 # Families that `--quick` searches, and those of its further parts; the others are left to the full league.

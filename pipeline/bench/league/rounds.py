@@ -184,8 +184,9 @@ def _cells_per_seed(
 ) -> list[LeagueCell]:
     """Return a cell per seed; one alone for a placer that draws nothing."""
     case, placer = load_arena(instance).case, entry.method.build()
-    slow = budget.seconds is None and (entry.kind in SOLVERS or entry.method.learned)
-    seconds = effort.patience if slow else budget.seconds
+    seconds = budget.seconds
+    if seconds is None and (entry.kind in SOLVERS or entry.method.learned):
+        seconds = effort.learning if entry.method.learned else effort.patience
     evaluations = budget.allowed(len(case.devices))
     return [
         LeagueCell(

@@ -107,7 +107,7 @@ def _learn(run: League) -> None:
             run.progress(f"{entry.name} learns" + (f" without {without}" if without else ""))
             try:
                 cases = training_cases(run.effort, without=without)
-                budget = run.effort.evaluations, run.effort.patience
+                budget = run.effort.evaluations, run.effort.learning
                 learned = learn_policy_interruptible(entry, cases, budget, run.out / "policies")
             except (UsageError, DeviceError) as error:
                 run.notes.append(f"{entry.name} could not learn: {error}")

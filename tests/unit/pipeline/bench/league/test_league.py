@@ -40,7 +40,7 @@ from pipeline.bench.league.protocol import (
     training_cases,
 )
 from pipeline.bench.league.rounds import PARTS as MAKERS
-from pipeline.bench.league.rounds import list_rounds
+from pipeline.bench.league.rounds import cells_of_round, list_rounds
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
     Baselines,
@@ -141,6 +141,20 @@ def test_further_parts_take_the_first_graphs_of_each_family() -> None:
         assert {i.family for i in each.instances} == {i.family for i in every.instances}
         assert len({i.graph for i in each.instances if i.family == "nas-cnn"}) == 2
     assert (timed.controls, one.controls) == (True, False)
+
+
+def test_the_clock_of_equal_evaluations_ends_solvers_not_learners() -> None:
+    entries, _ = list_entries(["anneal", "hdp", "cpsat", "heft"])
+    instances = list_instances(FULL, ["chainmm"])
+    equal, timed = list_rounds(["search"], instances, FULL)
+    cells = {cell.entry.name: cell.cell for cell in cells_of_round(equal, entries, FULL, {})}
+    assert {name: cells[name].seconds for name in ("hdp", "cpsat", "heft")} == {
+        "hdp": FULL.learning,
+        "cpsat": FULL.patience,
+        "heft": None,
+    }
+    assert FULL.learning * 5 > FULL.evaluations  # HDP asks five times in a second
+    assert {c.cell.seconds for c in cells_of_round(timed, entries, FULL, {}) if c.entry.name == "hdp"} == {FULL.seconds}
 
 
 def test_an_unknown_family_or_part_is_answered_with_the_nearest() -> None:
