@@ -111,6 +111,8 @@ def check_answer(source: Path, out: Path) -> str:
         (out / "runs-source").unlink()
         if again is None or not compare_outputs(again, got):
             return "read, OpenVINO and ONNX Runtime differ"
+    if fault and by == "OpenVINO" and any(compare_outputs(expected, run_source(given, inputs) or ()) for _ in range(3)):
+        return "read, the source gives something else each time"
     require(not fault, f"{by}: {fault}")
     return f"the outputs of {by}"
 
