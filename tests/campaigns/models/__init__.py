@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tests.campaigns.commands import run_command
-from tests.campaigns.model_cases import Cases
-from tests.campaigns.resident import LIMIT_BYTES, LIMIT_S, PARSES_ON, TOO_LARGE, TOO_SLOW, Resident
+from tests.campaigns.models.cases import Cases
+from tests.campaigns.models.resident import LIMIT_BYTES, LIMIT_S, PARSES_ON, TOO_LARGE, TOO_SLOW, Resident
 from tests.campaigns.runner import Campaign, Case, Judge, WrongError, require
 
 WHOLE_EVERY = 1000
