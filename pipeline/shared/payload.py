@@ -75,9 +75,12 @@ def load_arrays(path: Path | io.BytesIO) -> dict[str, Any]:
     try:
         # Opened here: numpy leaves a file open that it cannot read.
         with path.open("rb") if isinstance(path, Path) else path as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            held = {name: arrays[name] for name in arrays.files}
     except NO_ARRAYS as error:
         raise ValueError(f"{path} is no file of arrays, or damaged ({type(error).__name__})") from error
+    if not all(isinstance(array, np.ndarray) for array in held.values()):  # else NumPy gives the bytes
+        raise ValueError(f"{path} holds something else than arrays")
+    return held
 
 
 def read_json(path: Path) -> Any:

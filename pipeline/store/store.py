@@ -310,21 +310,21 @@ class Store:
 
     def list_keys(self) -> list[str]:
         """Return the keys of all entries."""
-        return sorted(p.parent.name for p in self.root.glob(f"??/*/{ENTRY}"))
+        return sorted(p.name for p in (e.parent for e in self.root.glob(f"??/*/{ENTRY}")) if self.folder(p.name) == p)
 
     def sweep(self, *, older_than_s: float, dry_run: bool) -> list[tuple[str, int]]:
         """Remove entries made longer ago than `older_than_s`, and all leftovers; return (key, bytes) of the entries."""
         limit = time.time() - older_than_s
         old = [
-            (key, sum(f.stat().st_size for f in self.folder(key).iterdir()))
+            (key, sum(f.lstat().st_size for f in self.folder(key).iterdir()))
             for key in self.list_keys()
-            if (self.folder(key) / ENTRY).stat().st_mtime < limit
+            if (self.folder(key) / ENTRY).lstat().st_mtime < limit
         ]
         if not dry_run:
             for key, _ in old:
                 self.remove(key)
             for leftover in (self.root / name for name in ("tmp", "partial", "series", "sent")):
                 for path in leftover.iterdir() if leftover.exists() else ():
-                    if path.stat().st_mtime < limit:
+                    if path.lstat().st_mtime < limit:
                         shutil.rmtree(path, ignore_errors=True)
         return old

@@ -72,7 +72,8 @@ def main() -> int:
         except WrongError as error:
             wrong.append(f"{campaign.name}: {error}")
     print_summary(rows)
-    print(*filter(None, (*concluded, *wrong)), sep="\n")
+    for line in filter(None, (*concluded, *wrong)):
+        print(line)
     return int(bool(wrong) or any(row[4] != "0" for row in rows))
 
 

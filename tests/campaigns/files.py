@@ -306,4 +306,4 @@ def begin(folder: Path) -> Iterator[Judge]:
         yield judge
 
 
-CAMPAIGN = Campaign("files", 2.0, begin)
+CAMPAIGN = Campaign("files", 1.0, begin)

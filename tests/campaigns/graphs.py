@@ -295,4 +295,4 @@ def begin(_: Path) -> Iterator[Judge]:
     yield judge
 
 
-CAMPAIGN = Campaign("graphs", 2.5, begin)
+CAMPAIGN = Campaign("graphs", 2.0, begin)

@@ -370,4 +370,4 @@ def begin(folder: Path) -> Iterator[Judge]:
         yield judge
 
 
-CAMPAIGN = Campaign("readers", 1.0, begin)
+CAMPAIGN = Campaign("readers", 2.0, begin)

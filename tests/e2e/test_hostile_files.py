@@ -154,3 +154,17 @@ def test_a_run_deploys_no_file_that_lies_elsewhere(file: str, tmp_path: Path) ->
     (run / "placement.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(StoreError, match="damaged"):
         Deployment.load(run)
+
+
+def test_links_and_strange_folders_in_a_store_do_not_keep_it_from_being_cleaned(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with store.scratch() as scratch:
+        (scratch / "payload").mkdir()
+        parts = {"stage": "read", "name": "x", "params": {}}
+        store.add("aa" * 32, parts, {"made_at": 1.7e9}, scratch / "payload")
+    (store.folder("aa" * 32) / "more").symlink_to(tmp_path / "nowhere")
+    (store.root / "tmp" / "x").symlink_to(tmp_path / "nowhere")
+    (store.root / "zz" / "x").mkdir(parents=True)
+    (store.root / "zz" / "x" / "entry.json").write_text("{}", encoding="utf-8")
+    assert run_command("cache", "gc", "--older-than", "0", "--store", store.root).code == 0
+    assert store.list_keys() == []

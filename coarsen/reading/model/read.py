@@ -23,6 +23,7 @@ from coarsen.reading.model.colocation import Operations, colocation_constraints
 from coarsen.reading.model.constant_growth import ReadLimits, check_growth, constant_growth
 from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir, is_file
 from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
+from coarsen.reading.model.onnx_checks import check_onnx
 from coarsen.reading.model.size_trial import why_refused
 from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.sizes.dimensions import dimension_names
@@ -102,6 +103,8 @@ def read_with_inputs(
     check_exists(path)
     if path.suffix == ".xml":
         check_ir(path)
+    elif path.suffix == ".onnx":
+        check_onnx(path)
     data = load_inputs(Path(shapes.data), shapes.data_sha256) if shapes.data else {}
     try:
         declared = ov.Core().read_model(path)

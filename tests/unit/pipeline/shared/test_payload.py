@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,10 @@ def test_what_a_document_lacks_is_said_in_one_line() -> None:
     with pytest.raises(ValueError, match="schema") as refused:
         payload.from_json(MachineLine, {"rows": 3})
     assert "\n" not in str(refused.value)
+
+
+def test_an_archive_of_something_else_is_no_file_of_arrays(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", b"text")
+    with pytest.raises(ValueError, match="something else"):
+        payload.load_arrays(tmp_path / "a.npz")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import openvino as ov
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_files, model_sha256
+from coarsen.reading.model.onnx_checks import check_onnx
 from coarsen.reading.model.read import read_model, save_model
 from coarsen.reading.model.size_trial import why_refused
 from coarsen.reading.read_in_process import read_in_process
@@ -59,3 +61,21 @@ def test_an_output_that_no_array_can_hold_is_refused(tmp_path: Path) -> None:
     shape = helper.make_tensor("shape", TensorProto.INT64, [3], [2**62, 0, 1000])
     path = onnx_file(tmp_path / "m.onnx", [helper.make_node("ConstantOfShape", ["shape"], ["y"])], [shape])
     assert "too big" in why_refused(ov.Core().read_model(path))
+
+
+def test_what_openvino_never_comes_back_from_is_refused(tmp_path: Path) -> None:
+    circle = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["b"])]
+    path = onnx_file(tmp_path / "m.onnx", [*circle, helper.make_node("Relu", ["b"], ["y"])])
+    with pytest.raises(ModelError, match="waits for itself"):
+        read_model(path)
+    model = onnx.load(relu_onnx(path, [1, 2, 3]))
+    model.opset_import[0].version = 2**40
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="opset 1099511627776"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 99, b"\x3a\xff", b"\x3b", b"\x08", b"\x42\x02\x10\xff"])
+def test_what_is_no_protobuf_is_left_to_openvino(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(content)
+    check_onnx(tmp_path / "m.onnx")

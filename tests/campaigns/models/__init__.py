@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tests.campaigns.commands import run_command
-from tests.campaigns.model_cases import Cases
-from tests.campaigns.resident import LIMIT_BYTES, LIMIT_S, PARSES_ON, TOO_LARGE, TOO_SLOW, Resident
+from tests.campaigns.models.cases import Cases
+from tests.campaigns.models.resident import LIMIT_BYTES, LIMIT_S, PARSES_ON, TOO_LARGE, TOO_SLOW, Resident
 from tests.campaigns.runner import Campaign, Case, Judge, WrongError, require
 
 WHOLE_EVERY = 1000
@@ -111,6 +111,8 @@ def check_answer(source: Path, out: Path) -> str:
         (out / "runs-source").unlink()
         if again is None or not compare_outputs(again, got):
             return "read, OpenVINO and ONNX Runtime differ"
+    if fault and by == "OpenVINO" and any(compare_outputs(expected, run_source(given, inputs) or ()) for _ in range(3)):
+        return "read, the source gives something else each time"
     require(not fault, f"{by}: {fault}")
     return f"the outputs of {by}"
 
