@@ -34,7 +34,7 @@ campaign: setup
 
 campaign-short: setup
 	rm -rf campaigns/short
-	$(BIN)/python -m tests.campaigns --seconds 100 --seed $(SEED) --out campaigns/short --leave-out versions
+	$(BIN)/python -m tests.campaigns --seconds 100 --seed $(SEED) --out campaigns/short --leave-out network versions
 
 check: setup
 	$(BIN)/ruff format --check .

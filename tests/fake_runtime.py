@@ -6,6 +6,7 @@ models, by name, it refuses, or dies of. `marks`: a file that gets a line for ev
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SCATTER = 0.0003
+PR_SET_PDEATHSIG = 1
 
 
 def answer(told: dict[str, Any], command: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
@@ -69,6 +71,8 @@ def answer(told: dict[str, Any], command: dict[str, Any], state: dict[str, Any])
 def main() -> None:
     told, state = json.loads(sys.argv[1]), {}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":  # as the real one: it may stand still when its parent dies
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if told.get("says"):
         print(told["says"], flush=True)
     for line in sys.stdin:

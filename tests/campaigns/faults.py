@@ -213,4 +213,4 @@ def hurt_and_repeat(command: Command, case: Case, expected: Any) -> str:
     return f"{kind}: {'struck' if struck or kind in ('torn', 'clock jumps') else 'had ended'}, {ended.code}"
 
 
-CAMPAIGN = Campaign("faults", 2.0, begin)
+CAMPAIGN = Campaign("faults", 1.5, begin)
