@@ -12,13 +12,11 @@ from pipeline.system.private_files import open_alike
 
 
 def load_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a journal, none without a file; a torn last line is cut off, what is no record left out."""
+    """Yield the records of a journal, none without a file; a torn last line, and what is no record, is left out."""
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    os.truncate(path, whole)
-    for line in content[:whole].splitlines():
+    for line in content[: _whole_bytes(content)].splitlines():
         try:
             document = json.loads(line)
         except ValueError:
@@ -28,6 +26,14 @@ def load_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record to a journal, which is made if there is none."""
-    with open_alike(path, "a") as out:
-        out.write(json.dumps(record) + "\n")
+    """Add a record to a journal, which is made if there is none, in place of a torn last line."""
+    with open_alike(path, "a+b") as out:
+        out.seek(max(0, out.seek(0, os.SEEK_END) - 1))
+        if out.read() not in (b"", b"\n"):
+            out.seek(0)
+            out.truncate(_whole_bytes(out.read()))
+        out.write(json.dumps(record).encode() + b"\n")
+
+
+def _whole_bytes(content: bytes) -> int:
+    return content.rfind(b"\n") + 1
