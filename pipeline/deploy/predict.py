@@ -61,6 +61,8 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
         )
         rows = rows_of(load_graph(Path(folder) / "graph.npz"))
     found = []
+    sized = "".join(f" --shape {shlex.quote(shape)}" for shape in shapes)
+    folder_text = shlex.quote(str(machines if machines.is_dir() else machines.parent))
     for lines in devices.values():
         others = [line for line in lines if line["sha256"] != sha256]
         if not others:
@@ -76,8 +78,8 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
                 device=last["device"],
                 prediction=predict_seconds(others, rows),
                 measured_s=None if here is None else here["latency_s"],
-                check=f"placewright calibrate {shlex.quote(str(model))} --devices {devices_text} --measurements 1 "
-                f"--holdout 0 --out {model.stem}-calibrated --machines {shlex.quote(str(machines))}",
+                check=f"placewright calibrate {shlex.quote(str(model))} --devices {devices_text}{sized} "
+                f"--measurements 1 --holdout 0 --out {model.stem}-calibrated --machines {folder_text}",
             )
         )
     if not found:

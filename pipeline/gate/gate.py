@@ -129,7 +129,7 @@ class GateJournal:
 
     @classmethod
     def of(cls, path: Path, context: str) -> GateJournal:
-        """Return what a file holds; a torn last line is cut off."""
+        """Return what a file holds; a torn last line is left out."""
         journal = cls(path, context)
         for line in load_lines(path):
             if line.get("context") != context:

@@ -34,7 +34,7 @@ class Journal:
 
     @classmethod
     def of(cls, path: Path, context: str, evaluator: Evaluator, disturbed: list[str] | None = None) -> Journal:
-        """Return the journal of a file, with what it holds already; a torn last line is cut off."""
+        """Return the journal of a file, with what it holds already; a torn last line is left out."""
         journal = cls(path, context, evaluator, disturbed=[] if disturbed is None else disturbed)
         for document in load_lines(path):
             if document.get("context") == context:

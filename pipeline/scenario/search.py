@@ -116,7 +116,7 @@ class StartJournal:
 
     @classmethod
     def of(cls, path: Path, context: str) -> StartJournal:
-        """Return what a file holds; a torn last line is cut off."""
+        """Return what a file holds; a torn last line is left out."""
         lines = [line for line in load_lines(path) if line.get("context") == context and "key" in line]
         return cls(path, context, {line["key"]: line["value"] for line in lines})
 

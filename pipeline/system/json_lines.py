@@ -16,16 +16,14 @@ CHECKSUM = "crc32"
 
 
 def load_lines(path: Path, *, summed: bool = True) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a journal, none without a file; a torn last line is cut off, what is damaged left out.
+    """Yield the records of a journal, none without a file; a torn last line, and what is damaged, is left out.
 
     summed: whether lines without a checksum are left out, too.
     """
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    os.truncate(path, whole)
-    for line in content[:whole].split(b"\n"):
+    for line in content[: _whole_bytes(content)].split(b"\n"):
         try:
             record = json.loads(line)
         except UNPARSABLE:
@@ -37,10 +35,18 @@ def load_lines(path: Path, *, summed: bool = True) -> Iterator[Mapping[str, Any]
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
-    """Add a record to a journal, which is made if there is none."""
-    with open_alike(path, "a") as out:
-        out.write(json.dumps({**record, CHECKSUM: _checksum(record)}) + "\n")
+    """Add a record to a journal, which is made if there is none, in place of a torn last line."""
+    with open_alike(path, "a+b") as out:
+        out.seek(max(0, out.seek(0, os.SEEK_END) - 1))
+        if out.read() not in (b"", b"\n"):
+            out.seek(0)
+            out.truncate(_whole_bytes(out.read()))
+        out.write(json.dumps({**record, CHECKSUM: _checksum(record)}).encode() + b"\n")
 
 
 def _checksum(record: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(record).encode())
+
+
+def _whole_bytes(content: bytes) -> int:
+    return content.rfind(b"\n") + 1

@@ -30,7 +30,7 @@ class Written:
 
     @classmethod
     def of(cls, bench: Bench, path: Path, context: str) -> Written:
-        """Return the bench with what a file holds; a torn last line is cut off."""
+        """Return the bench with what a file holds; a torn last line is left out."""
         written = cls(bench, path, context)
         for record in load_lines(path):
             if record.get("context") == context and "key" in record:

@@ -134,8 +134,18 @@ def test_predict_ranks_machines_and_says_how_to_check(tmp_path: Path, capsys: py
     assert "machine b" in told
     assert f"check: placewright calibrate {tmp_path / 'model.xml'} --devices CPU" in told
     one = ["predict", str(tmp_path / "model.xml"), "--machine", str(folder / f"{'a' * 12}.jsonl"), "--json"]
-    assert run_command_line(one) == 0
-    assert len(json.loads(capsys.readouterr().out)["machines"]) == 1
+    assert run_command_line([*one, "--shape", "x=1x8"]) == 0
+    (alone,) = json.loads(capsys.readouterr().out)["machines"]
+    assert " --shape x=1x8 " in alone["check"]
+    assert alone["check"].endswith(f"--machines {folder}")
+
+
+def test_a_file_that_is_no_calibration_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\nno line\nno end")
+    with pytest.raises(UsageError, match="holds no calibration"):
+        read_machine_lines(path)
+    assert path.read_bytes() == b"\x08\nno line\nno end"
 
 
 @pytest.mark.parametrize("made", [False, True])

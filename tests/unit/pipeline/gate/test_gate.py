@@ -17,6 +17,7 @@ import pytest
 
 from pipeline.cli.main import run_command_line
 from pipeline.gate import gate
+from pipeline.system.json_lines import load_lines
 from tests.gates import make_environment, make_model, short_starts
 
 TODAY = datetime.now(UTC).date()
@@ -338,14 +339,13 @@ def test_a_gate_of_many_models_goes_on_after_it_was_killed(tmp_path: Path, monke
     wait_for_starts(journal, 8, process)
     process.kill()
     process.communicate()
-    before = [json.loads(line) for line in journal.read_bytes().split(b"\n")[:-1]]
+    before = list(load_lines(journal))
     marks.unlink()
     assert run_command_line(command) == 0
     rows = found(tmp_path)["models"]
     assert [row["starts"] for row in rows] == [3] * 20  # type: ignore[attr-defined]
     assert not {"m0.xml", "m1.xml"} & set(marks.read_text(encoding="utf-8").split())
-    after = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-    assert after[: len(before)] == before
+    assert list(load_lines(journal))[: len(before)] == before
 
 
 def test_an_interrupt_ends_it_with_130_and_leaves_no_process(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from pipeline.cli.main import run_command_line
+from pipeline.gate.gate_file import GateOptions, read_gate
 
 GATE = """#!/bin/sh
 echo "$@" > "$MARKS/gate"
@@ -25,6 +28,12 @@ venv) mkdir -p "$3/bin" && cp "$MARKS/pip" "$3/bin/python" ;;
 *) echo "python $@" >> "$MARKS/installed" ;;
 esac
 """
+
+
+README = Path(__file__).parents[4] / "README.md"
+HEADING = "## A gate in CI, in five lines\n"
+WHEEL = """test "$*" = "-m pip wheel --no-deps --wheel-dir ci ../placewright" || exit 1
+mkdir -p ci && touch ci/placewright-1.whl"""
 
 
 @pytest.fixture
@@ -45,7 +54,8 @@ def run_steps(steps: list[str], tmp_path: Path, commands: Path, variables: dict[
     path = f"{commands}{os.pathsep}{os.environ['PATH']}"
     work = tmp_path / "work"
     (work / "ci").mkdir(parents=True)
-    (work / "ci" / "placewright-1.whl").touch()
+    for name in ("ci/placewright-1.whl", "model.onnx"):
+        (work / name).touch()
     for step in steps:
         done = subprocess.run(
             ["bash", "-e", "-c", step], cwd=work, env={**os.environ, **more, "PATH": path}, check=False
@@ -80,6 +90,26 @@ def test_the_github_workflow_installs_both_versions_and_shows_the_summary(
     assert run_steps(steps, tmp_path, commands, {k: str(v) for k, v in document["env"].items()}) == 0
     check_marks(tmp_path)
     assert (tmp_path / "shown").read_text(encoding="utf-8") == "## placewright gate: passed\n"
+
+
+def test_the_five_lines_of_the_readme_put_it_into_a_repository(tmp_path: Path, commands: Path) -> None:
+    lines = re.findall(
+        r"^    (.+)$", README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0], re.M
+    )
+    assert len(lines) == 5
+    clone = tmp_path / "placewright" / ".venv" / "bin"
+    clone.mkdir(parents=True)
+    (tmp_path / "placewright" / "constraints.txt").touch()
+    program = "import sys; from pipeline.cli.main import run_command_line; sys.exit(run_command_line(sys.argv[1:]))"
+    for name, text in (("python", WHEEL), ("placewright", f'exec {sys.executable} -c "{program}" "$@"')):
+        (clone / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (clone / name).chmod(0o755)
+    who = {f"GIT_{whose}_{what}": "x" for whose in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    assert run_steps(["git init --quiet", *lines, "git ls-files > ../files"], tmp_path, commands, who) == 0
+    committed = (tmp_path / "files").read_text(encoding="utf-8").split()
+    assert committed == [".github/workflows/gate.yml", "ci/constraints.txt", "ci/placewright-1.whl", "gate.toml"]
+    gate = read_gate(GateOptions((), ("NUM_STREAMS=1",), ("NUM_STREAMS=2",), tmp_path / "work" / "gate.toml"))
+    assert [model.name for model in gate.models] == ["model.onnx"]
 
 
 def test_the_gitlab_job_installs_both_versions_and_hands_on_the_exit_code(
