@@ -44,7 +44,7 @@ JUDGED = "several.jsonl"
 HINTS = ("plug-in defaults", "latency hint", "throughput hint")
 ALONE, EQUAL, ANSWER = "each tuned alone", "threads shared equally", "answer"
 STANDS = "throughput hint as it stands"
-FEW_S, FILL_S, MOST_S = 0.4, 0.1, 5.0  # of windows
+FEW_S, FILL_S, MOST_S = 0.4, 0.1, 3.0  # of windows
 TURNS, TURN_S = 4, 0.4  # of one start in closed loops
 REQUESTS, CHECKED = 100, 200  # for a p99; where it is said to hold
 DEADLINES, SHARE = 4.0, 0.1
@@ -231,7 +231,8 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
             else:
                 guess = {way: stated.get(run["best"] if way == ANSWER else way, said or 1.0) for way in ways}
                 brackets = {way: Bracket(guess[way]) for way in ways}
-                while not all(b.told for b in brackets.values()):
+                enough = time.monotonic() + args.judge_s / 2
+                while not all(b.told for b in brackets.values()) and time.monotonic() < enough:
                     for way in order:
                         if not brackets[way].told:
                             brackets[way].look(processes[way], rates, deadlines, 100 * number + brackets[way].count)

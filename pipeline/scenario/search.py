@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from pipeline.core.deadline import Deadline
 from pipeline.core.errors import MeasurementError
@@ -57,8 +58,8 @@ ROUNDS = 2  # of neighbours of the best
 # Of the best baseline, within which another meets it in the final; hints, of which a start can be so bad, stay.
 NEAR, NEAR_HINT = math.log(1.15), math.log(1.6)
 MOST_CONTENDERS = 3
+ROOM = 0.8  # of the memory that is free, that all configurations of a start may take
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
-LEAST_CHECK_S = 0.5  # of a window of the check, however little time is left
 START = 1.8  # times a first sight that a start of the final takes, roughly
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
@@ -310,8 +311,12 @@ class ScenarioSearch:
                 self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
 
     def _sights_left_s(self, share: Deadline) -> float:
-        """Return the seconds that first sights, and probes, have left: so that time for the final stays."""
-        return min(share.left_s, self.deadline.left_s - self._least_final_s)
+        """Return the seconds that first sights, and probes, have left: so that time for the final stays.
+
+        Where a final is far out of reach, first sights have the time: of hints one is better than none.
+        """
+        left_s, final_s = self.deadline.left_s, self._least_final_s
+        return share.left_s if left_s < final_s / 2 else min(share.left_s, left_s - final_s)
 
     @property
     def _least_final_s(self) -> float:
@@ -413,8 +418,11 @@ class ScenarioSearch:
         # Who is there in any case, then who leaves last where time is short.
         present = [control, *contenders[:1], twin]
         hints = [b for b in baselines if b.candidate.kind in HINTS]
+        copy_bytes = control.sight.peak_bytes if control.sight is not None else 0
         for entrant in [*hints, *contenders[1:2], *(b for b in baselines if b not in hints), *contenders[2:]]:
-            if least * start_s * (len(present) + 1) <= until.left_s:
+            if (len(present) + 1) * copy_bytes > ROOM * psutil.virtual_memory().available:
+                entrant.left = "no memory beside those compared"
+            elif least * start_s * (len(present) + 1) <= until.left_s:
                 present.append(entrant)
             else:
                 entrant.left = "no time for further starts"
@@ -518,8 +526,9 @@ class ScenarioSearch:
         load = self.scenario.objective == "load"
         multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
         self.say(f"checking {best.candidate.name}")
-        longest_s = max(LEAST_CHECK_S, self.deadline.left_s / (CHECK_TIMES + 2))  # one at that multiple, one as stated
-        yardstick = replace(self.yardstick, longest_s=min(self.yardstick.longest_s, longest_s))
+        longest_s, left_s = self.yardstick.longest_s, self.deadline.left_s
+        left_s /= CHECK_TIMES + 2  # a window at that multiple, one as stated
+        yardstick = replace(self.yardstick, longest_s=max(longest_s / CHECK_TIMES, min(longest_s, left_s)))
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
                 if not load:
