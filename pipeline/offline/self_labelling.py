@@ -74,7 +74,7 @@ def train_by_labels(
     Killed and started again it goes on from the last label or epoch. after: weights to begin with, whose keys stay.
 
     Raises:
-        UsageError: the folder holds labels or a state of other settings.
+        UsageError: the folder holds labels or a state of other settings; too many families are left out.
     """
     out.mkdir(parents=True, exist_ok=True)
     begun = ListPolicy.read(after)[0]
@@ -82,8 +82,14 @@ def train_by_labels(
     families = tuple(family for family in FAMILY_NAMES if family not in left_out)
     parts = [
         (tuple(f for f in families if f not in JUDGES), labelling.graphs, labelling.seed),
-        (tuple(f for f in families if f in JUDGES), round(JUDGED * labelling.graphs), labelling.seed + HELD_OUT_SEED),
+        (
+            tuple(f for f in families if f in JUDGES),
+            max(1, round(JUDGED * labelling.graphs)),
+            labelling.seed + HELD_OUT_SEED,
+        ),
     ]
+    if not all(named for named, _, _ in parts):
+        raise UsageError("No family is left to learn from, or to judge by.", "Leave out fewer with --leave-out.")
     learned, judged = (_labels(out, begun, labelling, chosen, part, say) for part in parts)
     say(f"{len(learned)} graphs to learn from, {len(judged)} of families held out")
     state = _resumed_state(out / STATE, chosen | {"course": asdict(course)}, ImitationState.beginning(begun))

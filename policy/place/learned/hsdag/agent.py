@@ -42,7 +42,7 @@ Table = npt.NDArray[np.float32]
 class AgentHyperparameters:
     """How the agent learns.
 
-    noise: of samples. rate: step size of Adam for weights, over their mean. table_rate: step size for tables, of the
+    noise: of samples. rate: step size of Adam for weights, times their mean if that is above 1. table_rate: of the
     policy gradient. imitation_coef: of imitation, in the same steps. entropy_coef: of the entropy bonus at the start.
     ordered: whether the order is drawn as well.
     """
@@ -166,7 +166,7 @@ class Agent:
             table += hyper.imitation_coef * shown.device[0] / len(self.elites)
         self.table += np.clip(table, -TRUST, TRUST)
         self.turn += np.clip(turn, -TRUST, TRUST)
-        size = float(np.abs(self.adam.weights).mean())
+        size = max(1.0, float(np.abs(self.adam.weights).mean()))
         if hyper.rate > 0:
             self.adam.step(-weights.astype(np.float32), rate=hyper.rate * size, most=STEP_NORM)
 

@@ -17,7 +17,7 @@ from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from pipeline.shared.torch_tools import load_weights, torch_seeded, weights_of
 from policy.place.base.search import Method, Search, policy_of
-from policy.place.base.training import check_policy, spent_share, train
+from policy.place.base.training import check_policy, train
 from policy.place.learned.hsdag.agent import AgentHyperparameters
 from policy.place.learned.hsdag.trainer import HsdagHyperparameters, HsdagTrainer, Parser
 from policy.place.learned.neural_list.list_policy import LINEAR, ListPolicy
@@ -49,9 +49,8 @@ class Hsdag(Method):
     fastest placements known.
 
     Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups alone,
-    and encoder and grouper learn from these by REINFORCE (`LeaveOneOut`). `anneal` spends what is left, from the best;
-    with several `turns` the agent imitates what it found, and draws again. Equal seed and evaluation budget give equal
-    answers, interrupted or not.
+    and encoder and grouper learn from these by REINFORCE (`LeaveOneOut`). `anneal` spends what is left, from the best.
+    Equal seed and evaluation budget give equal answers, interrupted or not.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024 (HSDAG), for one policy that groups and places, and parsing by scores of edges. Deliberate differences: those
@@ -81,7 +80,6 @@ class Hsdag(Method):
     )
     table_rate: float = param(1.0, "step size of the tables of logits", within="[0, inf)")
     imitation_coef: float = param(0.0, "share of a step towards the fastest placements known", within="[0, inf)")
-    turns: int = param(1, "turns of draws and annealing, the same agent in all", within="[1, inf)")
     warm: float = param(
         0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start", within="[0, 1]"
     )
@@ -115,27 +113,14 @@ class Hsdag(Method):
         with torch_seeded(seeds[0]):  # encoders may draw from torch's own generator
             trainer = self.trainer(search, seed=seed)
             search.expect("batch of schedules", self.batch)
-            for turn in range(self.turns):
-                trainer.turn = max(trainer.turn, turn)  # a state that was kept may be further
-                train(trainer, inputs, patience=self.patience)
-                if trainer.turn == turn and self.drawing < 1 and not (search.done or trainer.annealed):
-                    self._anneal(search, trainer, seed=seeds[1] + turn)
-                    if inputs.checkpointer is not None:
-                        inputs.checkpointer.save(trainer.state())
+            train(trainer, inputs, patience=self.patience)
+            if not search.done and not trainer.annealed and self.drawing < 1:
+                Anneal().run(search, seed=seeds[1])
+                trainer.annealed = not search.done
+                if inputs.checkpointer is not None:
+                    inputs.checkpointer.save(trainer.state())
         if inputs.checkpointer is not None:
             inputs.checkpointer.publish(published(trainer, self))
-
-    def _anneal(self, search: Search, trainer: HsdagTrainer, *, seed: int) -> None:
-        """Anneal from the incumbent until the turn ends, which the agent then imitates."""
-        last = trainer.turn + 1 == self.turns
-        share = (trainer.hyper.ends[trainer.turn] - spent_share(search)) / max(1e-9, 1 - spent_share(search))
-        evaluations = None if last else max(1, math.floor(share * search.left))
-        seconds = share * search.left_s if math.isfinite(search.left_s) and not last else None
-        before = search.spent
-        with search.limited(search.author, evaluations=evaluations, seconds=seconds):
-            Anneal().run(search, seed=seed)
-        trainer.annealed = last and not search.done
-        trainer.turn, trainer.idle = trainer.turn + 1, trainer.idle if search.spent == before else 0
 
     def trainer(self, search: Search, *, seed: int) -> HsdagTrainer:
         """Return what trains a policy on a search: the one given, or else that which comes along.
@@ -157,8 +142,7 @@ class Hsdag(Method):
             self.learning_rate,
             self.entropy_coef,
             self._draws.noise,
-            until=tuple(warm + (turn + self.drawing) / self.turns * (1.0 - warm) for turn in range(self.turns)),
-            ends=tuple(warm + (turn + 1.0) / self.turns * (1.0 - warm) for turn in range(self.turns)),
+            until=warm + self.drawing * (1.0 - warm),
             agent=self._agent(search),
         )
         trainer = HsdagTrainer(search, parser, policies, hyper, partial(self._warm_up, seed=seed), seed=seed)

@@ -86,8 +86,7 @@ Way = tuple[ListInstance | None, int]
 class HsdagHyperparameters:
     """How an agent learns; `policy.place.learned.hsdag.hsdag.Hsdag` says what most fields mean.
 
-    until: share of the budget after which nothing more is drawn, of each turn; ends: at which a turn ends. agent: None
-    where weights alone are learned.
+    until: share of the budget after which nothing more is drawn. agent: None where weights alone are learned.
     """
 
     batch: int
@@ -95,8 +94,7 @@ class HsdagHyperparameters:
     learning_rate: float
     entropy_coef: float
     noise: Noise
-    until: tuple[float, ...]
-    ends: tuple[float, ...]
+    until: float
     agent: AgentHyperparameters | None
 
 
@@ -144,7 +142,7 @@ class HsdagTrainer:
 
     policies: what it began with; policy: the first of them, which it goes on to learn. instances: with groups that are
     not parsed. sampler: draws scores around the best. agent: adds tables of logits, None where there are none. updates:
-    how many there were; idle: of these, the last ones in a row that asked about nothing. turn: of draws and annealing.
+    how many there were; idle: of these, the last ones in a row that asked about nothing.
     annealed: whether annealing met nothing new. warm_up: what searches before the first draw.
     """
 
@@ -168,18 +166,13 @@ class HsdagTrainer:
         scores = self.policy.scores(self.instances[0].context)
         self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
         self.agent = None if hyper.agent is None else Agent(scores, self.instances[0], search.problem, hyper.agent)
-        self.updates = self.idle = self.turn = 0
+        self.updates = self.idle = 0
         self.annealed = False
-
-    @property
-    def until(self) -> float:
-        """Return the share of the budget at which this turn's draws end."""
-        return self.hyper.until[min(self.turn, len(self.hyper.until) - 1)]
 
     @property
     def done(self) -> bool:
         """Return whether the share of the budget that draws may take is spent."""
-        return self.search.done or spent_share(self.search) >= self.until
+        return self.search.done or spent_share(self.search) >= self.hyper.until
 
     def update(self, *, greedy: bool = False) -> None:
         """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
@@ -204,7 +197,7 @@ class HsdagTrainer:
 
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
-        room = math.ceil(self.until * (self.search.spent + self.search.left)) - self.search.spent
+        room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
         ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
         known = [(instance, width) for instance, width in ways if instance is not None]
         for instance, width in known:
@@ -257,7 +250,7 @@ class HsdagTrainer:
             return
         if self.search.best is not None:
             self.agent.admit(self.search.best_s, self.search.best.device.astype(np.int64))
-        self.agent.learn(progress=min(1.0, spent_share(self.search) / self.until))
+        self.agent.learn(progress=min(1.0, spent_share(self.search) / self.hyper.until))
         if self.agent.hyper.rate > 0:
             self.sampler.centre = self.agent.scores
 
@@ -275,7 +268,7 @@ class HsdagTrainer:
         }
         times = np.where(np.isfinite(value_s), value_s, FAILED * value_s[np.isfinite(value_s)].max())
         log_prob = torch.stack([sample.log_prob for sample in samples])
-        share = min(1.0, spent_share(self.search) / self.until)
+        share = min(1.0, spent_share(self.search) / self.hyper.until)
         loss = self.learner.loss(log_prob, entropy, torch.tensor(times, dtype=torch.float32), progress=share)
         if self.hyper.learns and loss.requires_grad:
             self.adam.step(self.parser.slopes(loss), rate=self.hyper.learning_rate, most=CLIP_NORM)
@@ -302,7 +295,7 @@ class HsdagTrainer:
         facts = {
             "search": search.facts,
             "rng": self.rng.bit_generator.state,
-            "counts": [self.updates, self.idle, self.sampler.count, self.turn],
+            "counts": [self.updates, self.idle, self.sampler.count],
             "annealed": self.annealed,
         }
         if self.agent is not None:
@@ -318,7 +311,7 @@ class HsdagTrainer:
         torch.default_generator.set_state(torch.tensor(arrays["torch_rng"]))
         self.sampler.centre = self.sampler.centre._replace(device=arrays["device"], key=arrays["key"])
         self.rng.bit_generator.state = facts["rng"]
-        self.updates, self.idle, self.sampler.count, self.turn = facts["counts"]
+        self.updates, self.idle, self.sampler.count = facts["counts"]
         if self.agent is not None:
             self.agent.resume(state.part("agent."))
         self.annealed = facts["annealed"]

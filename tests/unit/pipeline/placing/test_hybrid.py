@@ -15,10 +15,11 @@ import pytest
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
+from pipeline.core.learning import Snapshot
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.problem import Budget
-from pipeline.core.stages import Candidate, Evaluator, Placer, Subject
+from pipeline.core.problem import Budget, Problem, ProgressHook
+from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
 from pipeline.placing.calibrated_rounds import (
     CALIBRATION,
     Campaign,
@@ -398,3 +399,28 @@ def test_every_placers_best_split_goes_to_the_final_before_any_placers_second() 
     ]
     found = every_best_first(ranked, ["portfolio", "hsdag"])
     assert [ranked.index(p) for p in found] == [1, 5, 0, 2, 3, 4, 6]
+
+
+class Learner:
+    """Publishes what number its search has, and remembers with what each search began."""
+
+    def __init__(self) -> None:
+        self.begun: list[int | None] = []
+
+    def place(
+        self, problem: Problem, evaluator: Evaluator, budget: Budget, *, seed: int, progress: ProgressHook
+    ) -> Answer:
+        policy = problem.policy
+        assert policy is not None
+        assert policy.checkpointer is not None
+        self.begun.append(None if policy.learned is None else policy.learned.facts["number"])
+        policy.checkpointer.publish(Snapshot({}, {"number": len(self.begun)}))
+        greedy: Placer = build_implementation("place", "greedy")
+        return greedy.place(problem, evaluator, budget, seed=seed, progress=progress)
+
+
+def test_rounds_share_what_a_placer_has_learned() -> None:
+    subject, learner = profiled(), Learner()
+    own = replace(searcher("greedy", subject), name="learner", placer=learner)
+    alternate_with_measuring(subject, [own], Sequential(), Devices(subject).ask, ROUNDS, seed=0, say=mute)
+    assert learner.begun == [None, 1, 2]

@@ -30,7 +30,7 @@ from policy.place.learned.hsdag import trainer as learning
 from policy.place.learned.hsdag.hsdag import Hsdag
 from policy.place.learned.hsdag.trainer import HsdagTrainer, Parser, Way
 from policy.place.learned.neural_list import sampling
-from policy.place.learned.neural_list.constructing import Scores
+from policy.place.learned.neural_list.constructing import Decisions, Scores
 from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.learned.neural_list.sampling import Sample
@@ -170,13 +170,13 @@ def test_groupings_whose_schedules_are_fast_become_likelier(monkeypatch: pytest.
 
 def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: pytest.MonkeyPatch):
     made: list[tuple[ListInstance, Scores]] = []
-    schedule = ListInstance.schedule
+    recorded = ListInstance.recorded
 
-    def spy(self: ListInstance, scores: Scores, **options: Any) -> PartialSchedule:
+    def spy(self: ListInstance, scores: Scores, **options: Any) -> tuple[PartialSchedule, Decisions]:
         made.append((self, scores))
-        return schedule(self, scores, **options)
+        return recorded(self, scores, **options)
 
-    monkeypatch.setattr(ListInstance, "schedule", spy)
+    monkeypatch.setattr(ListInstance, "recorded", spy)
     trainer = trainer_of(learns=False)  # so that no groups are taken again
     trainer.update()
     made.clear()
@@ -268,11 +268,25 @@ def test_a_policy_is_left_for_other_graphs_and_other_devices(tmp_path: Path):
     other, checkpointer = branches_problem(group="edge_score"), Memory()
     other = with_inputs(other, learned=learned, checkpointer=checkpointer)
     place(other, evaluations=2)  # the devices alone: nothing is learned
-    assert weights(checkpointer.policies[0].arrays) == weights(learned.arrays)
+    same = {name: values for name, values in checkpointer.policies[0].arrays.items() if not name.startswith("agent.")}
+    assert weights(same) == weights({name: learned.arrays[name] for name in same})
     place(other, evaluations=60)
     assert weights(checkpointer.policies[1].arrays) != weights(learned.arrays)
     fresh = place(branches_problem(group="edge_score"), evaluations=60)
     assert told(place(with_inputs(other, checkpointer=None), evaluations=60)) != told(fresh)
+
+
+def test_tables_go_on_where_operations_and_devices_are_the_same_and_nowhere_else(tmp_path: Path):
+    first = wide_problem()
+    place(kept_in(first, FolderCheckpointer(tmp_path, "one")), "listsched")
+    learned = read_policy(tmp_path)
+    assert np.any(learned.part("agent.")["table"])
+    for problem, same in ((first, True), (wide_problem(p=4), False), (branches_problem(group="edge_score"), False)):
+        given = with_inputs(problem, learned=learned)
+        search = Search(given, ToyEvaluator.of(given), Budget(50), ignore_progress)
+        agent = SMALL.trainer(search, seed=0).agent
+        assert agent is not None
+        assert np.any(agent.table) == same
 
 
 def test_a_policy_of_another_kind_or_of_other_sizes_is_refused(tmp_path: Path):
@@ -400,6 +414,9 @@ def test_without_policy_inputs_there_is_nothing_to_learn_on():
         {"drawing": 0.0},
         {"drawing": 1.1},
         {"scores": "good"},
+        {"learner": "good"},
+        {"table_rate": -1.0},
+        {"imitation_coef": math.nan},
     ],
 )
 def test_parameters_out_of_range_are_refused(values: dict[str, Any]):
