@@ -384,8 +384,9 @@ def _compare_with_single(figures: SearchDocument | SimulateRecord) -> list[str]:
     """Return how a placement compares with the best single device; nothing where none can run all operations."""
     if figures["single_s"] is None or not figures["value_s"]:
         return []
-    times = f"{times_as_fast(figures['value_s'], figures['single_s']):.4g} times as fast as the best single device"
-    return [f"{times}, {figures['single_device']} ({_ms_text(figures['single_s'])})"]
+    ratio = f"{times_as_fast(figures['value_s'], figures['single_s']):.4g}"
+    times = "as fast" if ratio == "1" else f"{ratio} times as fast"
+    return [f"{times} as the best single device, {figures['single_device']} ({_ms_text(figures['single_s'])})"]
 
 
 def _of_stages(stages: list[PipelineStageRecord] | None) -> list[str]:

@@ -193,7 +193,7 @@ def describe_candidate(row: MeasuredRow, shares: Mapping[str, float]) -> str:
         return ", ".join(f"{device} {share_text(share)}" for device, share in shares.items()) + pieces
     if row.get("runtime", "openvino") != "openvino":
         options = [f"{name}={value}" for name, value in row["devices"][0]["properties"].items()]
-        return ", ".join([row["target"], *(options or ["as it comes"])])
+        return ", ".join([row["target"], *(options or ["default options"])])
     if row.get("kind") in ("default", "hint"):
         return f"plug-in {'defaults' if row['kind'] == 'default' else 'hint'}, {row.get('precision', '')}"
     if row["single"] and row["devices"]:

@@ -226,6 +226,8 @@ def test_every_page_fits_its_window_and_hints_at_what_goes_on(
     shadows = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
     hints = page.evaluate(f"{shadows}.map(e => getComputedStyle(e).backgroundImage)")
     assert all("radial-gradient" in hint for hint in hints)
+    heights = page.evaluate("[...document.querySelectorAll('.wide td')].map(e => e.getBoundingClientRect().height)")
+    assert max(heights, default=0) < 400  # no cell is squeezed into a column of single words
     kept(page, f"{path.stem}-{width}-{scheme}")
 
 

@@ -73,7 +73,7 @@ def test_the_sizes_that_an_answer_is_for_are_told_and_what_it_gains_at_each() ->
     neither = decide_contest([fast, half], contest([], {"fast": ratio(1.0)}), FREE)
     assert neither.text.endswith("All of this is for x=1x8 (75 %), x=1x64 (25 %) together.")
     assert sizes_text(fast) == (
-        "fast by size: 1.000 ms at x=1x8, 2.500 times as fast; 4.000 ms at x=1x64, 1.200 times as fast."
+        "fast by size: 1 ms at x=1x8, 2.500 times as fast; 4 ms at x=1x64, 1.200 times as fast."
     )
 
 

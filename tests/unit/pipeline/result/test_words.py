@@ -137,9 +137,9 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
     final = CandidateRecord(name="a", latency_s=latency, times_as_fast=1.1, log_ratios={"1": 0.1}, **KNOWN)
     seen = CandidateRecord(name="b", latency_s=latency, times_as_fast=1.2, **KNOWN)
     contest = ContestRecord(ratios={}, **CONTEST)
-    assert format_milliseconds(control, contest) == format_milliseconds(final, contest) == ("2.000", "1.900 to 2.250")
+    assert format_milliseconds(control, contest) == format_milliseconds(final, contest) == ("2", "1.9 to 2.25")
     assert format_milliseconds(seen, contest) == ("", "")
-    assert format_milliseconds(seen, None) == ("2.000", "1.900 to 2.250")  # of a simulator
+    assert format_milliseconds(seen, None) == ("2", "1.9 to 2.25")  # of a simulator
 
 
 def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
