@@ -49,6 +49,7 @@ PATH = click.Path(path_type=Path)
 WRITTEN = ("out", "trace", "official_out", "write_official", "curve", "tensorboard", "checkpoint", "report")
 
 OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
+CALIBRATION = "calibration"  # whose error --robust takes
 MOVES_SHOWN = 10  # that are told to people; the answer as JSON has all
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
 OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "max-fw-bw": "pipelined", "latency": "latency"}
@@ -121,7 +122,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--near", type=PATH, help="Earlier placement, {operation: device} or an answer, of which little moves.")
 @click.option("--moves", type=click.IntRange(min=0), help="With --near: most operations that may move.")
 @click.option("--move-price", help="With --near: least gain per moved operation, such as 0.1ms.")
-@click.option("--robust", help="Residual of the costs, such as 10%: minimise the 90th percentile under it.")
+@click.option("--robust", help="Error of costs, 10% or `calibration` (of --costs): minimise the 90th percentile.")
 @click.option("--curve", type=PATH, help="Write the learning curve as .svg, .png or .jsonl (numbers).")
 @click.option("--tensorboard", type=PATH, help="Folder for TensorBoard event files, written during the search.")
 @click.option("--checkpoint", type=PATH, help="Folder of the learning state; an interrupted search resumes from it.")
@@ -186,13 +187,18 @@ def _with_earlier(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
         UsageError: an option needs another, or has a wrong value.
     """
     from pipeline.core.errors import UsageError
+    from pipeline.offline.scenario import calibrated_residual
     from pipeline.settings.config import parse_share, parse_time
 
     near, moves, price, robust = (options[name] for name in ("near", "moves", "move_price", "robust"))
     if near is None and (moves is not None or price is not None):
         raise UsageError("--moves and --move-price count operations of an earlier placement.", "Give --near FILE.")
     price_s = 0.0 if price is None else parse_time(price, "price of a move", "0.1ms")
-    residual = None if robust is None else parse_share(robust, "residual")
+    residual = None if robust in (None, CALIBRATION) else parse_share(robust, "residual")
+    if robust == CALIBRATION:
+        if options["costs"] is None:
+            raise UsageError("No calibrated costs are given.", "Give --costs, or a percentage, such as --robust 10%.")
+        residual = calibrated_residual(options["costs"])
     return replace(scenario, near=near, moves=moves, move_price_s=price_s, robust=residual)
 
 

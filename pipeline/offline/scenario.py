@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from coarsen.reading.sizes.shapes import InputShapes
     from pipeline.core.workload import Workload
 
+MEDIAN_OF_NORMAL = 0.6745  # of the absolute value, over the standard deviation
 SETTABLE = ("place", "measure")
 READING = tuple(
     f"coarsen.{key}"
@@ -285,6 +286,19 @@ def read_placement(path: Path, case: LoadedScenario) -> Placement:
         UsageError: the file cannot be read, or is of another graph.
     """
     return placement_of(read_object(path, "a placement"), case, str(path))
+
+
+def calibrated_residual(costs: Path) -> float:
+    """Return the standard deviation of the error that the calibration beside a file of costs states.
+
+    Raises:
+        UsageError: there is none, or too little was measured for it.
+    """
+    path = costs.parent / "calibration.json"
+    error = read_object(path, "a calibration").get("left_out_error")
+    if not isinstance(error, float):
+        raise UsageError(f"{path} states no error of what was left out.", "Give a percentage, such as --robust 10%.")
+    return error / MEDIAN_OF_NORMAL
 
 
 def near_of(case: LoadedScenario) -> Near:

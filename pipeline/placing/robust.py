@@ -23,8 +23,8 @@ from pipeline.shared.feasibility import finest_grouping
 
 QUANTILE = 0.9
 DRAWS = 32  # disturbances that placements are judged by
-SEARCHES = 4  # the first for the costs as they are, the others for a disturbance each
-SEARCHING = 0.6  # share of the budget that goes to them
+NOMINAL, OTHERS = 0.5, (0.1,)  # shares of the budget: for the costs as they are, and for a disturbance each
+ASKED = 8  # groups whose moves are judged before the best is taken
 FIRST = 1000  # seeds of disturbances that are searched for, apart from those that judge
 
 
@@ -87,35 +87,31 @@ def place_robust(
     costs, begun = problem.costs, time.monotonic()
     if costs is None:
         raise UsageError("Nothing is known of what operations take.", "Give --costs.")
-    share = SEARCHING / SEARCHES
-    part = Budget(
-        None if budget.evaluations is None else max(1, int(share * budget.evaluations)),
-        None if budget.seconds is None else share * budget.seconds,
-        budget.gap,
-    )
-    nominal, spent = place(problem, part, seed)
+    nominal, spent = place(problem, _part(budget, NOMINAL), seed)
     nominally = bind(problem)
     pool = {c.placement.key(): c for c in nominal.candidates}
     for d in np.flatnonzero(problem.allowed.all(axis=0)).tolist():  # what runs on one device alone cannot be reached
         alone = Placement.single(problem.graph.n, d, problem.topology.names)  # by single moves
         pool.setdefault(alone.key(), Candidate(alone, Prediction(simulated_s(nominally, alone)), "single"))
-    for i in range(1, SEARCHES):
-        drawn = disturbed_costs(costs, problem.topology, residual, seed=FIRST + i)
-        answer, asked = place(problem.on(costs=drawn), part, seed + i)
+    for i, share in enumerate(OTHERS, start=FIRST):
+        drawn = disturbed_costs(costs, problem.topology, residual, seed=i)
+        answer, asked = place(problem.on(costs=drawn), _part(budget, share), seed + i)
         pool.setdefault(answer.best.placement.key(), answer.best)
         spent += asked
     judges = [
         bind(problem.on(costs=disturbed_costs(costs, problem.topology, residual, seed=draw))) for draw in range(DRAWS)
     ]
 
-    def left(more: int) -> bool:
-        in_all = spent + more + sum(judge.evaluations for judge in judges)
-        enough = budget.evaluations is None or in_all <= budget.evaluations
-        return enough and (budget.seconds is None or time.monotonic() - begun < budget.seconds)
+    def left() -> float:
+        """Return how many evaluations the judges may make; inf where time is not up, without a limit on evaluations."""
+        if budget.seconds is not None and time.monotonic() - begun >= budget.seconds:
+            return 0.0
+        in_all = spent + sum(judge.evaluations for judge in judges)
+        return math.inf if budget.evaluations is None else budget.evaluations - in_all
 
     judged: dict[bytes, float] = {}
     for key, candidate in pool.items():
-        if not judged or left(DRAWS):
+        if not judged or left() >= DRAWS:
             judged[key] = float(percentile(np.array([simulated_s(judge, candidate.placement) for judge in judges])))
     first, best = nominal.best, pool[min(judged, key=lambda key: judged[key])]
     placement, best_s = _descended(problem, judges, best.placement, judged[best.placement.key()], left, seed)
@@ -134,21 +130,28 @@ def place_robust(
     return replace(nominal, candidates=(chosen,), evaluations=spent), spent, record
 
 
+def _part(budget: Budget, share: float) -> Budget:
+    """Return a share of a budget."""
+    evaluations = None if budget.evaluations is None else max(1, int(share * budget.evaluations))
+    return Budget(evaluations, None if budget.seconds is None else share * budget.seconds, budget.gap)
+
+
 def _descended(
     problem: Problem,
     judges: Sequence[Simulator],
     placement: Placement,
     value_s: float,
-    left: Callable[[int], bool],
+    left: Callable[[], float],
     seed: int,
 ) -> tuple[Placement, float]:
     """Return the placement and its percentile after the best single moves, one after another, while they help."""
     grouping, p = finest_grouping(problem), problem.topology.p
     choice = np.flatnonzero(problem.group_allowed(grouping).sum(axis=1) > 1)
-    rng, most, idle = np.random.default_rng(seed), max(1, WORK // (DRAWS * problem.graph.n * p)), 0
+    rng, idle = np.random.default_rng(seed), 0
+    most = min(ASKED, max(1, WORK // (DRAWS * problem.graph.n * p)))
     while choice.size and idle < math.ceil(choice.size / most):
-        asked = rng.permutation(choice)[:most]
-        if not left(DRAWS * asked.size * p):
+        asked = rng.permutation(choice)[: int(min(most, left() // (DRAWS * p)))]
+        if not asked.size:
             break
         moved_s = percentile(np.stack([move_values(problem, j, placement, grouping, asked) for j in judges]))
         i, d = np.unravel_index(int(moved_s.argmin()), moved_s.shape)

@@ -143,6 +143,19 @@ def test_a_robust_answer_is_told_beside_the_nominal_one(graph: Path, ran: Ran) -
     assert robust["value_s"] <= robust["nominal_value_s"]
 
 
+def test_the_residual_of_a_calibration_is_the_deviation_of_its_median_error(
+    tmp_path: Path, graph: Path, ran: Ran, fails: Fails
+) -> None:
+    costs = written(tmp_path / "costs.json", {op["name"]: {"*": op["time_s"]} for op in GRAPH["operations"]})
+    asked = ("search", str(graph), "--topology", "equal:2", "--robust", "calibration", *QUICK)
+    assert "No calibrated costs" in fails(2, *asked)[0]
+    assert "calibration.json cannot be read" in fails(2, *asked, "--costs", str(costs))[0]
+    written(tmp_path / "calibration.json", {"left_out_error": None})
+    assert "states no error" in fails(2, *asked, "--costs", str(costs))[0]
+    written(tmp_path / "calibration.json", {"left_out_error": 0.13490})
+    assert ran(*asked, "--costs", str(costs))["robust"]["residual"] == pytest.approx(0.2)
+
+
 def test_what_search_returns_can_be_simulated(graph: Path) -> None:
     scenario = pipeline.Scenario(str(graph), "equal:2")
     found = pipeline.search(scenario, pipeline.Effort("heft", evaluations=9))

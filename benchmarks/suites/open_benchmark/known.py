@@ -7,7 +7,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
@@ -29,13 +29,17 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class AnswerEntry(TypedDict):
-    """A placement of an instance. searched_s: how long was searched for it, as its author says."""
+    """A placement of an instance. searched_s: how long was searched for it, as its author says.
+
+    within_s: after how many seconds a search from scratch was within 1 % of the value.
+    """
 
     value_s: Seconds
     placement: dict[str, str]
     priority: NotRequired[dict[str, float] | None]
     found_by: NotRequired[str]
     searched_s: NotRequired[float]
+    within_s: NotRequired[float]
 
 
 class BoundEntry(TypedDict):
@@ -148,7 +152,10 @@ def submission_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of an instance. holders: who has the best value, first come first; bound_by: what, and whose."""
+    """What is known of an instance. holders: who has the best value, first come first; bound_by: what, and whose.
+
+    within_s: see `AnswerEntry`, of the first holder that says; nan if none does.
+    """
 
     instance: OpenInstance
     value_s: float = math.inf
@@ -157,6 +164,7 @@ class Standing:
     lower_bound_s: float = 0.0
     bound_by: str = ""
     proven_by: str = ""
+    within_s: float = math.nan
 
     @property
     def gap(self) -> float:
@@ -184,11 +192,12 @@ def standings(index: Mapping[str, OpenInstance], submissions: Iterable[Submissio
             best, _ = min(answers, key=lambda pair: pair[0]["value_s"])
             holders = [(a, by) for a, by in answers if a["value_s"] <= best["value_s"] * (1 + SAME)]
             found_by = holders[0][0].get("found_by", "")
-            standing = Standing(instance, best["value_s"], tuple(by for _, by in holders), found_by)
+            within_s = next((a["within_s"] for a, _ in holders if "within_s" in a), math.nan)
+            value_s, names = best["value_s"], tuple(by for _, by in holders)
+            standing = Standing(instance, value_s, names, found_by, within_s=within_s)
         if bounds:
             top, by = max(bounds, key=lambda pair: pair[0]["lower_bound_s"])
-            known = (standing.value_s, standing.holders, standing.found_by)
-            standing = Standing(instance, *known, top["lower_bound_s"], top["bound_by"], by)
+            standing = replace(standing, lower_bound_s=top["lower_bound_s"], bound_by=top["bound_by"], proven_by=by)
         found[name] = standing
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ from pipeline.settings import registry
 from pipeline.store.task import Progress as Say
 
 READS = frozenset({"instances", "seconds"})
+CLOSE = 0.01  # share of the best known value within which a search has come close to it
 BOUND_S = 0.5  # seconds for a bound where a search proves none
 SECONDS, QUICK_S = 2.0, 0.5  # that each instance has been searched for in all, when the command ends
 PLACER, BY, FILE = "portfolio", "placewright", "placewright.json.gz"
@@ -107,6 +109,8 @@ def _seconds_left(known: SubmissionDocument, name: str, seconds: float) -> float
 def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: str, seconds: float, say: Say) -> Found:
     """Return what a placer finds in so many seconds, from the best that is known.
 
+    Where nobody knows yet how long it takes to come close to that, from scratch.
+
     Raises:
         PlacewrightError: the search fails.
     """
@@ -114,7 +118,8 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
     rounds = 0 if before is None else round(1000 * before.get("searched_s", 0.0))  # a search goes on with another seed
     built = registry.build_implementation("place", placer)
     problem = case.problem
-    if before is not None:
+    fresh = before is None or "within_s" not in before
+    if before is not None and not fresh:
         start = Placement.from_document({"priority": None, **before}, case.graph.names, case.topology.names)
         problem = replace(problem, start=start, start_by=before.get("found_by", "start"))
     alone = Grouping.identity(case.graph.n)
@@ -124,8 +129,12 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
     def work(check: Callable[[], None]) -> Found:
         compile_kernels((placer,), instance.scenario.evaluator, case.graph.n, say=say)
 
-        def hook(_: Progress) -> None:
+        begun, fell = time.monotonic(), list[tuple[float, float]]()
+
+        def hook(made: Progress) -> None:
             check()
+            if not fell or made.value_s < fell[-1][1]:
+                fell.append((time.monotonic() - begun, made.value_s))
 
         answer = built.place(own, simulator, Budget(seconds=seconds), seed=rounds, progress=hook)
         answer = lift_answer(answer, grouping)
@@ -135,6 +144,10 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
         if not math.isfinite(answer.value_s):  # nothing fits
             return Found(None, *bound)
         entry: AnswerEntry = {"value_s": answer.value_s, "placement": {}, "found_by": answer.best.found_by}
+        close_s = (1 + CLOSE) * min(answer.value_s, math.inf if before is None else before["value_s"])
+        reached = [s for s, value_s in fell if value_s <= close_s]
+        if fresh and reached:
+            entry["within_s"] = reached[0]
         placed = answer.best.placement.to_document(case.graph.names)
         return Found({**entry, "placement": placed["placement"], "priority": placed["priority"]}, *bound)
 
@@ -164,6 +177,8 @@ def keep_better(
             notes.append(f"{name}: the verifier refuses a placement of {found.answer.get('found_by')}: {error}")
     if before is not None:
         answers[name] = {**before, "searched_s": searched_s}
+        if found.answer is not None and "within_s" in found.answer:
+            answers[name]["within_s"] = found.answer["within_s"]
     if found.lower_bound_s > (bounds[name]["lower_bound_s"] if name in bounds else 0.0):
         counts["bounds"] += 1
         bounds[name] = {"lower_bound_s": found.lower_bound_s, "bound_by": found.bound_by}

@@ -20,6 +20,7 @@ from benchmarks import make_instances
 from benchmarks.instances import verify
 from benchmarks.suites.open_benchmark import known as on_file
 from benchmarks.suites.open_benchmark import solve
+from benchmarks.suites.open_benchmark.board import facts
 from benchmarks.suites.open_benchmark.known import (
     INSTANCES,
     SUBMISSIONS,
@@ -233,7 +234,11 @@ def test_who_was_first_holds_a_value_and_points_count_what_is_missing() -> None:
     first, second = submission("first", 1, a=2.0, b=4.0), submission("second", 2, a=1.0, b=4.0)
     late, few = submission("late", 3, a=1.0), submission("few", 4, b=8.0)
     few["bounds"] = {"a": {"lower_bound_s": 1.0, "bound_by": "proof"}}
+    late["answers"]["a"]["within_s"] = 0.5
     told = standings(index, (few, late, second, first))
+    assert told["a"].within_s == 0.5
+    assert math.isnan(told["b"].within_s)
+    assert facts(list(told.values()))["median_within_s"] == 0.5
     assert told["a"].holders == ("second", "late")
     assert told["b"].holders == ("first", "second")
     assert (told["a"].proven, told["a"].proven_by, told["b"].proven) == (True, "few", False)
@@ -257,6 +262,9 @@ def test_what_is_on_file_is_only_ever_improved() -> None:
     assert counts == {"better": 0, "bounds": 0, "refused": 0}
     assert after["answers"][name]["placement"] == best["placement"]
     assert after["bounds"] == OURS["bounds"]
+    timed = solve.Found({**worse.answer, "within_s": 0.25}, 0.0, "")  # type: ignore[typeddict-item]
+    after, _ = kept(OURS, name, timed)
+    assert after["answers"][name] == {**best, "searched_s": best["searched_s"] + 1.0, "within_s": 0.25}
     boast = solve.Found({**best, "value_s": best["value_s"] / 2}, bound_s, "same")
     after, counts = kept(OURS, name, boast)
     assert counts == {"better": 0, "bounds": 0, "refused": 1}
@@ -274,6 +282,7 @@ def test_searching_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.Captu
         assert run_command_line([*words, "--seconds", seconds]) == 0
         told.append(json.loads(capsys.readouterr().out))
     first = read_submission(tmp_path / solve.FILE)
+    assert 0 <= first["answers"][SAMPLE[0]]["within_s"] < 30.0  # the machine may be busy
     assert told[0]["better"] == 1
     assert [each["searched"] for each in told[1:]] in ([0, 0], [0, 1])  # 0 where it is proven
     assert first["answers"][SAMPLE[0]]["searched_s"] == pytest.approx(0.4 if told[2]["searched"] else 0.2)
