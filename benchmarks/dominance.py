@@ -74,7 +74,7 @@ def rows_of(
 
 def journal_rows(out: Path) -> dict[str, Row]:
     """Return {key: row} of what is on file in a folder."""
-    return {document["key"]: Row.of(document) for document in load_lines(out / JOURNAL)}
+    return {document["key"]: Row.of(document) for document in load_lines(out / JOURNAL, summed=False)}
 
 
 def tell(text: str) -> None:

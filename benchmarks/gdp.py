@@ -248,7 +248,7 @@ class Cells:
         return self.journal.with_suffix("") / json_digest(self._name("", "batch", workloads))[:16]
 
     def _known(self) -> dict[str, Mapping[str, Any]]:
-        return {row["cell"]: row for row in load_lines(self.journal)}
+        return {row["cell"]: row for row in load_lines(self.journal, summed=False)}
 
     def _noted(self, name: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
         append_line(self.journal, {"cell": name, **row})

@@ -105,14 +105,15 @@ def read_scenario(path: Path) -> ScenarioFile:
     document = faults.checked(ScenarioDocument, read_toml(path))
     faults.end()
     entries = document["models"]
-    for name in repeated_values(entry["name"] for entry in entries):
-        faults.add(f"several models are called {name!r}")
     loads: list[ModelLoad] = []
     sources: dict[str, ModelSource] = {}
     for entry in entries:
         for load, source in _read_model(entry, path.parent, faults):
             loads.append(load)
             sources[load.name] = source
+    called = (entry["name"] for entry in entries), (load.name for load in loads)  # a phase is a model of its own
+    for name in dict.fromkeys(name for names in called for name in repeated_values(names)):
+        faults.add(f"several models are called {name!r}")
     _check_chains(loads, faults)
     asked = any(load.rate for load in loads)
     objective = document.get("objective", "load" if asked else "throughput")

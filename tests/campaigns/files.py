@@ -11,6 +11,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def _inline(value: Any) -> str:
             return "{" + ", ".join(pairs) + "}"
         case list():
             return "[" + ", ".join(_inline(v) for v in value if v is not None) + "]"
+        case date():
+            return value.isoformat()
         case float():
             return "nan" if math.isnan(value) else repr(value)
         case _:
@@ -108,7 +111,7 @@ def write_mutated(case: Case, name: str, document: Any, *, toml: bool = False) -
     rng, path = case.rng, case.folder / name
     changed = mutate_document(rng, document, int(rng.integers(0, 4)))
     holds_table = isinstance(changed, Mapping)
-    text = toml_text(changed) if toml and holds_table else json.dumps(changed)
+    text = toml_text(changed) if toml and holds_table else json.dumps(changed, default=str)
     content = text.encode(errors="replace")
     path.write_bytes(mutate_bytes(rng, content, int(rng.integers(1, 4))) if rng.random() < 0.3 else content)
     return path

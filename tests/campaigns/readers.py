@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,16 @@ SCENARIO: dict[str, Any] = {
     "processor": 1.5,
     "models": [
         {"name": "a", "model": "a.xml", "rate": 15, "deadline": "60ms", "percentile": 95, "devices": ["CPU"]},
-        {"name": "b", "model": "zoo:resnet50", "after": "a", "calls": 2.0, "late": "drop", "weight": 2.0},
-        {"name": "c", "model": "c.onnx", "concurrency": 2, "phases": [{"name": "p", "shape": ["1,3"], "share": 0.5}]},
+        {
+            "name": "b",
+            "model": "zoo:resnet50",
+            "after": "a",
+            "calls": 2.0,
+            "late": "drop",
+            "weight": 2.0,
+            "deadline": "1s",
+        },
+        {"name": "c", "model": "c.xml", "concurrency": 2, "phases": [{"name": "p", "shape": ["1,3"], "share": 0.5}]},
     ],
 }
 GATE: dict[str, Any] = {
@@ -57,21 +66,23 @@ GATE: dict[str, Any] = {
     "budget": "2m",
     "device": "CPU",
     "accuracy": "usual",
-    "limits": {"latency": "3%", "memory": "10%"},
-    "model": [{"path": "m.xml", "shape": ["x=1,3"]}],
-    "accept": [{"model": "m", "what": "latency", "until": "2027-01-01", "reason": "known"}],
+    "limits": {"latency": "3%", "memory of running": "10%"},
+    "model": [{"path": "m.xml", "shapes": ["x=1,3"]}],
+    "accept": [{"model": "m.xml", "what": "latency", "until": date(2027, 1, 1), "reason": "known"}],
 }
-PORT = {"name": "x", "tensor": "t"}
 SPLIT: dict[str, Any] = {
     "schema": "placewright.split/1",
     "source": "0" * 64,
-    "runner": "sequential",
+    "runner": "serial",
     "requests": 1,
-    "devices": {"D": {"name": "CPU", "properties": {"A": "1"}}},
-    "tensors": {"t": {"shape": [1, 3], "type": "f32"}, "u": {"shape": [1, 3], "type": "f32"}},
-    "inputs": [PORT],
-    "outputs": [{"name": "y", "tensor": "u"}],
-    "segments": [{"id": "s", "file": "s.xml", "device": "D", "priority": 0.5} | {"inputs": ["t"], "outputs": ["u"]}],
+    "devices": {"D": {"openvino_name": "CPU", "plugin": "CPU", "properties": {"A": "1"}}},
+    "tensors": {"t": {"shape": [1, 3], "type": "f32"}, "u": {"shape": None, "type": "f32"}},
+    "inputs": [{"tensor": "t", "names": ["x"]}],
+    "outputs": [{"tensor": "u", "names": []}],
+    "segments": [
+        {"id": "s", "file": "s.xml", "sha256": "0" * 64, "device": "D", "priority": 0.5}
+        | {"inputs": ["t"], "outputs": ["u"], "operations": ["a", "b"]}
+    ],
 }
 MACHINE: dict[str, Any] = {
     "schema": SCHEMA,
@@ -100,6 +111,9 @@ RULES = (
     ("pipelined", {}),
     ("latency", {}),
 )
+
+
+OFFLINE = ("graph", "msr", "topology", "costs", "pins", "placement")
 
 
 def refused(read: Callable[[], Any], codes: tuple[int, ...] = (2, 3, 4)) -> tuple[Any, bool]:
@@ -173,6 +187,8 @@ def try_offline(case: Case, which: str) -> str:
 
 def try_scenario(case: Case) -> str:
     """Read a mutated scenario."""
+    for name in ("a", "c"):
+        (case.folder / f"{name}.xml").write_text("<net/>", encoding="utf-8")
     path = files.write_mutated(case, "s.toml", SCENARIO, toml=True)
     scenario, no = refused(lambda: read_scenario(path), (2,))
     if no:
@@ -353,10 +369,7 @@ def begin(folder: Path) -> Iterator[Judge]:
 
     run = finished(folder / "run")
     trials: list[Callable[[Case], str]] = [
-        *(
-            lambda case, which=which: try_offline(case, which)
-            for which in ("graph", "msr", "topology", "costs", "pins", "placement")
-        ),
+        *(lambda case, which=which: try_offline(case, which) for which in OFFLINE),
         *(files.try_settings, files.try_jobs, try_scenario, try_gate, try_manifest, try_journal, try_machines),
         *(try_curve, try_snapshot, try_message, lambda case: try_run(case, run)),
     ]

@@ -19,7 +19,7 @@ from pipeline.store.store import Store
 from pipeline.store.task import full_disk
 from runtime.machines.devices import discover_plugins, parse_devices
 from tests.campaigns.commands import run_command
-from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
+from tests.campaigns.files import GRAPH, MSR, TOPOLOGY, toml_text
 from tests.reports import finished
 
 DEEP = "[" * 5000
@@ -168,3 +168,11 @@ def test_links_and_strange_folders_in_a_store_do_not_keep_it_from_being_cleaned(
     (store.root / "zz" / "x" / "entry.json").write_text("{}", encoding="utf-8")
     assert run_command("cache", "gc", "--older-than", "0", "--store", store.root).code == 0
     assert store.list_keys() == []
+
+
+@pytest.mark.parametrize("size", [6e20, 2.0**63, float("inf")])
+def test_memory_without_end_is_no_limit(size: float, tmp_path: Path) -> None:
+    (tmp_path / "g.json").write_text(json.dumps({**MSR, "maxSizePerFPGA": size}), encoding="utf-8")
+    ended = run_command("search", tmp_path / "g.json", "--placer", "greedy", "--evaluations", "2", "--json")
+    assert ended.code == 0
+    assert ended.document["value_s"] is not None

@@ -117,7 +117,7 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
         ),
         times,
         LINK_BYTES_PER_S,
-        int(memory_bytes) if math.isfinite(memory_bytes) else 0,
+        int(memory_bytes) if memory_bytes < 2**63 else 0,
         f"accelerators:{checked['maxFPGAs']}x{checked.get('maxCPUs', 0)}" if "maxFPGAs" in checked else "",
     )
 

@@ -94,6 +94,14 @@ def test_phases_whose_sizes_no_one_model_can_take_have_none(shapes: list[tuple[s
     assert phase_ranges([ModelSource("m.onnx", each, "") for each in shapes]) == ()
 
 
+def test_phases_of_one_name_are_refused(tmp_path: Path) -> None:
+    phase = '[[models.phases]]\nname = "p"\nshape = ["x[1,3,64,64]"]\n'
+    path = tmp_path / "s.toml"
+    path.write_text(f'[[models]]\nname = "m"\nmodel = "zoo:resnet50"\n{phase}{phase}', encoding="utf-8")
+    with pytest.raises(UsageError, match="several models are called 'm-p'"):
+        read_scenario(path)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
