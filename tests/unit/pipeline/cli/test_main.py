@@ -11,7 +11,9 @@ from pipeline.cli import main
 
 def test_what_torch_says_of_another_library_is_not_told_to_users(monkeypatch: pytest.MonkeyPatch) -> None:
     def importing() -> int:
-        warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=1)
+        warnings.warn(
+            "`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=1
+        )
         return 0
 
     monkeypatch.setattr(main, "run_command_line", importing)
