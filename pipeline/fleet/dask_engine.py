@@ -98,9 +98,17 @@ class Fleet:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._client.status == "running":
             with contextlib.suppress(OSError, TimeoutError):  # a worker that is gone has no process left
-                self._client.run(end_idle_processes, on_error="ignore")
+                self._run_on_workers(end_idle_processes, on_error="ignore")
         self._asked.clear()
         self._open.close()
+
+    def _run_on_workers(self, function: Callable[..., Any], **how: Any) -> Any:
+        """Return what Dask's `Client.run` does, which waits for ever where a connection was lost in the middle.
+
+        Raises:
+            TimeoutError: not all have answered in time.
+        """
+        return self._client.sync(self._client._run, function, callback_timeout=self._join_s, **how)
 
     def _connect(self) -> None:
         self._mark = self._open.enter_context(self._store.scratch()) / "fleet"
@@ -261,7 +269,11 @@ class Fleet:
             name, slots = str(told["name"]), int(told["nthreads"])
             self._addresses[name] = address
             self._unusable.pop(name, None)
-            fault = self._client.run(prepare_worker, workers=[address], on_error="return").get(address)
+            try:
+                fault = self._run_on_workers(prepare_worker, workers=[address], on_error="return").get(address)
+            except TimeoutError:
+                self._refuse(name, "it does not answer")
+                return []
             if isinstance(fault, Exception):
                 if not isinstance(fault, OSError):  # that one is gone again, as the scheduler will tell
                     self._refuse(name, f"it cannot run placewright: {fault}")

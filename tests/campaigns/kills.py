@@ -300,11 +300,14 @@ def begin(folder: Path) -> Iterator[Judge]:
         template = folder / command.name
         if command.name not in whole:
             template.mkdir()
-            whole[command.name] = run_whole(command, template), command.answer(template)
+            run_whole(command, template)  # and once more below, which takes as long as those that are ended
             for name in ("run", "learned", "out"):
                 shutil.rmtree(template / name, ignore_errors=True)
             (template / "log").unlink(missing_ok=True)
             _keep_profiles(template / "store")
+            warm = folder / f"{command.name} again"
+            shutil.copytree(template, warm)
+            whole[command.name] = run_whole(command, warm), command.answer(warm)
         shutil.copytree(template, case.folder, dirs_exist_ok=True)
         return end_and_go_on(command, case, *whole[command.name])
 
