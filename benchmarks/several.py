@@ -28,7 +28,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,21 @@ FACTOR, STEP, MOST_WINDOWS = 1.1, 1.4, 7  # of the search for the greatest multi
 
 
 @contextmanager
-def started(models: Sequence[Mapping[str, Any]]) -> Iterator[subprocess.Popen[str]]:
-    """Give a new process that has compiled the models in this order."""
+def started(ways: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Give new processes, one after another of which has compiled its models in this order."""
     command = [sys.executable, "-m", "benchmarks.several_child"]
-    process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    processes = {
+        way: subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for way in ways
+    }
     try:
-        ask(process, {"models": list(models)})
-        yield process
+        for way, process in processes.items():
+            ask(process, {"models": list(ways[way])})
+        yield processes
     finally:
-        process.kill()
-        process.wait()
+        for process in processes.values():
+            process.kill()
+            process.wait()
 
 
 def ask(process: subprocess.Popen[str], document: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,9 +224,8 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
     until = time.monotonic() + args.judge_s
     while len(starts) < args.starts and (len(starts) < 2 or time.monotonic() < until):
         number = len(starts)
-        with measuring_alone(lambda said: None), ExitStack() as stack:
-            order = list(ways) if number % 2 else list(reversed(ways))
-            processes = {way: stack.enter_context(started(ways[way])) for way in order}
+        order = list(ways) if number % 2 else list(reversed(ways))
+        with measuring_alone(lambda said: None), started({way: ways[way] for way in order}) as processes:
             if objective == "throughput":
                 seen: dict[str, list[float]] = {way: [] for way in ways}
                 for turn in range(TURNS):
@@ -259,7 +263,9 @@ def asked_of(models: Sequence[Mapping[str, Any]], folder: Path) -> tuple[dict[st
     """Return the rates and deadlines of a scenario: told by plug-in defaults once, and kept beside its run."""
     file = folder.with_suffix(".asked.json")
     if not file.is_file():
-        with measuring_alone(lambda said: None), started(usual_ways(models)[HINTS[0]]) as process:
+        plain = {HINTS[0]: usual_ways(models)[HINTS[0]]}
+        with measuring_alone(lambda said: None), started(plain) as processes:
+            process = processes[HINTS[0]]
             closed = drive(process, 1.5, {}, 0)
             rates = {name: SHARE * told["rate"] for name, told in closed.items()}
             told = drive(process, min(10.0, REQUESTS / min(rates.values())), rates, 0)

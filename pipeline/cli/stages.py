@@ -111,7 +111,7 @@ def _single_model(
     for note in result.notes:
         console.print_result(note)
     console.print_result(result.verdict)
-    console.print_result(f"Written to {folder}: {', '.join(result.files.values())}")
+    console.print_result(f"Written to {folder}: {', '.join(dict.fromkeys(result.files.values()))}")
     return "", {}
 
 
