@@ -1,10 +1,10 @@
 """The learned contraction of `pipeline.shared.contraction`: what it learns from, its training, and what it is worth.
 
-python -m benchmarks.contraction label|fit|judge [--folder FOLDER]
+python -m benchmarks.contraction label|fit|judge [--folder FOLDER] [--only WORKLOAD]
 
 label: places generated graphs and keeps the placements, one file per graph: killed, it goes on where it was. fit:
-trains the score of edges on them and writes weights and log. judge: searches graphs of families never learned from over
-groups by several groupers.
+trains the score of edges on them and writes weights and log. judge: what annealing reaches on clusters of several kinds
+of the graphs of GDP's table, whose families nothing was learned from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,28 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.common import Figure, figure, say
+from benchmarks.gdp import WORKLOADS, PlacedWorkload
+from coarsen.heavy_edge import HeavyEdge
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import DeviceError
+from pipeline.core.graph import Grouping
 from pipeline.core.measurement import seconds_of
-from pipeline.core.problem import Budget
+from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Recipe
 from pipeline.offline.curriculum import Exercise
 from pipeline.placing.recipes import prepare_problem
 from pipeline.settings.registry import build_implementation
 from pipeline.shared.contraction.edge_figures import EdgeFigures
 from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, weight_shapes
+from pipeline.shared.feasibility import made_feasible
+from pipeline.shared.partition import metis_parts
 from pipeline.shared.payload import load_arrays, save_arrays, save_weights
 from pipeline.store.store import write_json
 from policy.place.base.hierarchy import work_of
+from policy.place.local.anneal import Anneal
+from policy.place.published.gdp.clusters import clusters_of
+from policy.place.published.gdp.sgdp import Sgdp
 
 FOLDER = Path("benchmarks/out/contraction")
 GRAPHS = 229
@@ -43,6 +52,7 @@ EVALUATIONS = 1200
 CLOSE = 0.02  # by which share a placement may be slower than the best to count a third
 RATE, EPOCHS = 3e-3, 30
 TIED = Recipe(coarsen=(), blocks=("type_hash",), embed=("identity", {}), group=("identity", {}))
+ANNEALED, JUDGED = 640, 3
 MOST = 3000  # operations of a graph to learn from
 
 Draw = Callable[[np.random.Generator], str]
@@ -230,13 +240,48 @@ def _ranked(logit: Tensor, together: Tensor) -> float:
     return float((both * below).sum() / (both.sum() * apart.sum()))
 
 
+def judge(workloads: Sequence[str]) -> Iterator[Figure]:
+    """Yield the seconds of the best placement of clusters, medians of JUDGED seeds of annealing."""
+    for workload in workloads:
+        placed = PlacedWorkload.of(workload, Sgdp())
+        problem = placed.problem
+        for name, clusters in _clusters(problem).items():
+            whole = problem.on(grouping=made_feasible(problem, clusters))
+            values = [
+                Anneal().place(whole, placed.simulator, Budget(ANNEALED), seed=seed, progress=lambda _: None).value_s
+                for seed in range(JUDGED)
+            ]
+            how = f"{clusters.k} clusters, {ANNEALED} evaluations of anneal, {JUDGED} seeds"
+            yield figure(f"contraction.{workload}.{name}", statistics.median(values), "s", how)
+
+
+def _clusters(problem: Problem) -> dict[str, Grouping]:
+    """Return clusters of a problem's operations by kind."""
+    work, parts = work_of(problem) + 1e-12, {"edges": 64, "layers": 64, "contraction": 32}
+    found: dict[str, Grouping] = {
+        by: clusters_of(problem, about=about, by=by)  # type: ignore[arg-type]
+        for by, about in parts.items()
+    }
+    for count in (32, 64):
+        metis = metis_parts(
+            problem.graph, count, node_weight=work, edge_weight=problem.graph.edge_bytes, balance=1.1, seed=0
+        )
+        found[f"metis{count}"] = Grouping(metis)
+    heavy = HeavyEdge(parts=32, acyclic=False).coarsen(problem.graph, seed=0)
+    return {**found, "heavy_edge": heavy}
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.contraction", description=__doc__)
-    parser.add_argument("part", choices=("label", "fit"))
+    parser.add_argument("part", choices=("label", "fit", "judge"))
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
     chosen = parser.parse_args()
-    {"label": label, "fit": fit}[chosen.part](chosen.folder)
+    if chosen.part == "judge":
+        say(judge(chosen.only or list(WORKLOADS)))
+    else:
+        {"label": label, "fit": fit}[chosen.part](chosen.folder)
 
 
 if __name__ == "__main__":

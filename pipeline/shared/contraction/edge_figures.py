@@ -60,8 +60,8 @@ class EdgeFigures:
         """Return the figures of a graph whose reads take float64 [f] seconds; room_bytes: of all devices, 0: any."""
         n, m, (producer, consumer) = graph.n, graph.m, graph.edges.astype(np.int64)
         edge_s = np.bincount(graph.reads.edge, weights=read_s, minlength=m).astype(np.float64)
-        received_s = np.bincount(consumer, weights=edge_s, minlength=n)
-        sent_s = np.bincount(producer, weights=edge_s, minlength=n)
+        received_s = np.bincount(consumer, weights=edge_s, minlength=n).astype(np.float64)
+        sent_s = np.bincount(producer, weights=edge_s, minlength=n).astype(np.float64)
         total_s = max(float(work_s.sum()), 1e-30)
         mean_s, share_s = total_s / max(n, 1), total_s / devices
         before_s, after_s, depth = _paths(graph, work_s)

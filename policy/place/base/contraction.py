@@ -11,8 +11,10 @@ from pipeline.shared.contraction.edge_figures import EdgeFigures
 from pipeline.shared.contraction.edge_network import edge_logits, shipped_weights
 from pipeline.shared.contraction.merging import MergeLimits, contracted
 from policy.place.base.groups import UNLIMITED, Groups
-from policy.place.base.hierarchy import work_of
+from policy.place.base.hierarchy import Level, work_of
+from policy.place.base.hierarchy import contracted as contracted_level
 
+BALANCE = 2.0  # most work of a group over the mean, where nobody says
 SMALL = 0.1  # of the mean work, what a group is at least if it has a neighbour to join
 MEMORY = 4  # groups that fit beside one another into the smallest device at least
 
@@ -23,7 +25,7 @@ def edge_scores(problem: Problem) -> Float64:
     return scores
 
 
-def contraction(problem: Problem, *, groups: int, balance: float) -> Grouping:
+def contraction(problem: Problem, *, groups: int, balance: float = BALANCE) -> Grouping:
     """Return about so many groups of a problem's operations, or fewer; their quotient may have cycles.
 
     balance: work of a group over the mean, at most, unless what must share a device is more.
@@ -43,3 +45,12 @@ def contraction(problem: Problem, *, groups: int, balance: float) -> Grouping:
     # What is left over of little work joins its neighbours: each group is one more decision to learn.
     rest = limits._replace(groups=1, work_cap=0.0, light=SMALL * mean_s)
     return least.grouping.then(contracted(ends, score, rest, begin=merged))
+
+
+def contraction_level(finest: Level, groups: int) -> Level:
+    """Return the clusters of a level that contraction makes of its groups, about so many."""
+    own = finest.groups
+    found = contraction(own.problem, groups=groups)
+    label = np.zeros(own.k, np.int32)
+    label[own.grouping.group] = found.group
+    return contracted_level(finest, label, found.k)

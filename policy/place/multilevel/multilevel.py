@@ -15,6 +15,7 @@ import numpy as np
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
+from policy.place.base.contraction import contraction_level
 from policy.place.base.hierarchy import Level, hierarchy, nearest
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import MANY, Method, Search
@@ -37,6 +38,7 @@ LOOK = 4.0  # seconds in the coarse instance per second in which the evaluator j
 SLICE_S = 0.05  # seconds between two looks at the time in the coarse instance
 LEAST = 4  # moves of a local search at least while there is time: it begins with an evaluation of its own
 COARSE = 256  # clusters of the level that starts are made from, about
+CONTRACTED = (32, 128)  # groups of the learned contraction that are moved, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
 MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
@@ -55,7 +57,8 @@ class Multilevel(Method):
     then on are its weights and the outputs that were there when a device of the incumbent held most.
 
     Clusters come from two sources: expensive tensors (see `hierarchy`), and, where layers are known or can be told by
-    the weights that operations share, layers cut by time into 1, 2, 4, ... parts. Starting placements are whole (see
+    the weights that operations share, layers cut by time into 1, 2, 4, ... parts; if asked for, a third, the learned
+    contraction. Starting placements are whole (see
     `starts`). A move sends a cluster to the device of a cluster it shares tensors with, or to any device; the clusters
     become smaller, and what a move may cost less, as time goes by.
 
@@ -77,6 +80,7 @@ class Multilevel(Method):
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
     near: float = param(0.75, "share of moves to the device of a neighbour", within="[0, 1]")
     sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none", within="[0, 1]")
+    contracted: bool = param(False, "move groups of the learned contraction as well")
     patience: int = param(20, "stop after so many local searches without a move that was new", within="[1, inf)")
     workers: int = param(1, "with a time limit, local searches at the same time, each on a thread", within="[1, inf)")
 
@@ -128,6 +132,8 @@ class Multilevel(Method):
         while layers is not None and layers.count * parts <= finest:
             chosen.append(layers.level(parts))
             parts *= 2
+        if self.contracted:
+            chosen += [contraction_level(levels[0], groups) for groups in CONTRACTED if groups <= finest]
         chosen = sorted(chosen, key=lambda level: level.k)
         rough = CoarseSearch.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)

@@ -15,7 +15,6 @@ from policy.place.base.hierarchy import hierarchy
 from policy.place.multilevel.layers import Layers, layers_of
 
 LONG = 256  # groups of a layer on average from which layers are long enough to be clusters
-BALANCE = 2.0  # work of a cluster by contraction over the mean, at most
 PAIR = 2.0  # chains of a layer per part: the way there and the way back run one after the other
 
 
@@ -33,7 +32,7 @@ def clusters_of(problem: Problem, *, about: int, by: ClusterBy) -> Grouping:
     the learned score of edges (`policy.place.base.contraction`).
     """
     if by == "contraction":
-        return contraction(problem, groups=about, balance=BALANCE)
+        return contraction(problem, groups=about)
     if by == "layers":
         layers = layers_of(hierarchy(problem, least=problem.graph.n))
         if layers is not None and layers.finest.k >= LONG * layers.count:
