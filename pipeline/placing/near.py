@@ -308,9 +308,12 @@ class _NearSearch:
             self._keep((replace(placement, device=now[nearby.grouping.group]), float(moved_s[i, d])), by)
 
     def _sample(self, groups: Int64) -> Int64:
-        """Return some of the groups, at random, whose single moves take a small part of a second to simulate."""
-        problem = self._nearby.problem
-        some: Int64 = self._rng.permutation(groups)[: max(1, WORK // (10 * problem.graph.n * problem.topology.p))]
+        """Return some of the groups, at random, whose single moves the budget and a small part of a second allow."""
+        problem, p = self._nearby.problem, self._nearby.problem.topology.p
+        most = max(1, WORK // (10 * problem.graph.n * p))
+        if self._budget.evaluations is not None:
+            most = min(most, max(0, self._budget.evaluations - self.spent) // p)
+        some: Int64 = self._rng.permutation(groups)[:most]
         return some
 
     def _left(self, rounds: int) -> Budget | None:
@@ -350,10 +353,7 @@ class _NearSearch:
     def _gains(self, placement: Placement) -> Float64:
         """Return float64 [k], what each group gains alone, disturbed so that rounds differ."""
         nearby = self._nearby
-        asked = np.flatnonzero(nearby.extra > 0)
-        asked = self._rng.permutation(asked)[
-            : max(1, WORK // (10 * nearby.problem.graph.n * nearby.problem.topology.p))
-        ]
+        asked = self._sample(np.flatnonzero(nearby.extra > 0))
         found_s = move_values(nearby.problem, self._simulator, placement, nearby.grouping, asked).min(axis=1)
         gain_s = np.full(nearby.grouping.k, -math.inf)
         scale_s = self.seconds - found_s
