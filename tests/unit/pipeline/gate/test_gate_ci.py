@@ -31,7 +31,7 @@ esac
 
 
 README = Path(__file__).parents[4] / "README.md"
-HEADING = "## A gate in CI, in five lines\n"
+BEGINS = "A gate for new versions of OpenVINO in your CI"
 WHEEL = """test "$*" = "-m pip wheel --no-deps --wheel-dir ci ../placewright" || exit 1
 mkdir -p ci && touch ci/placewright-1.whl"""
 
@@ -92,11 +92,11 @@ def test_the_github_workflow_installs_both_versions_and_shows_the_summary(
     assert (tmp_path / "shown").read_text(encoding="utf-8") == "## placewright gate: passed\n"
 
 
-def test_the_five_lines_of_the_readme_put_it_into_a_repository(tmp_path: Path, commands: Path) -> None:
+def test_at_most_five_lines_of_the_readme_put_it_into_a_repository(tmp_path: Path, commands: Path) -> None:
     lines = re.findall(
-        r"^    (.+)$", README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0], re.M
+        r"^    (.+)$", README.read_text(encoding="utf-8").partition(BEGINS)[2].partition("\n## ")[0], re.M
     )
-    assert len(lines) == 5
+    assert 1 <= len(lines) <= 5
     clone = tmp_path / "placewright" / ".venv" / "bin"
     clone.mkdir(parents=True)
     (tmp_path / "placewright" / "constraints.txt").touch()
