@@ -102,6 +102,16 @@ def test_advantages_of_three_times():
         assert advantages(np.array(equal)).tolist() == [0.0] * len(equal)
 
 
+def test_keys_are_drawn_as_logits_and_noted_in_their_own_units():
+    agent = agent_of(chain_problem(), ordered=True)
+    agent.unit = 0.5
+    drawn = agent.drawn(UNIFORM._replace(key=np.full(len(KEY_FIGURES), 3.0)), np.random.default_rng(0))
+    assert drawn.key[0] == 6.0
+    assert drawn.turn.shape == (12,)
+    assert agent.undrawn(drawn).key[0] == 3.0
+    assert agent.undrawn(drawn).turn.size == 0
+
+
 def test_an_agent_goes_on_from_its_state():
     problem = chain_problem()
     first, again = (agent_of(problem, table_rate=1.0, rate=0.1, imitation_coef=0.1) for _ in range(2))

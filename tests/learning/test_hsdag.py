@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.problem import Budget
 from policy.place.base.search import Search
-from policy.place.learned.hsdag.hsdag import Hsdag
+from policy.place.learned.hsdag.hsdag import LEARNERS, Hsdag
 from tests.slow import slow_but
 from tests.toys import CROWN_OPTIMUM_S, PROBLEMS, ToyEvaluator, crown_problem, ignore_progress, optimum_s
 
@@ -26,6 +26,15 @@ def test_hsdag_finds_the_optimum(toy: str, group: str, seed: int):
     Hsdag(warm=0.0).run(search, seed=seed)
     assert search.best_s == pytest.approx(best_s)
     assert search.spent <= EVALUATIONS
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_learner_finds_the_optimum(learner: str):
+    make, best_s = PROBLEMS["chain"]
+    problem = make()
+    search = Search(problem, ToyEvaluator.of(problem), Budget(EVALUATIONS), ignore_progress)
+    Hsdag(warm=0.0, drawing=1.0, learner=learner, imitation_coef=0.1).run(search, seed=0)
+    assert search.best_s == pytest.approx(best_s)
 
 
 def test_the_crown_has_the_optimum_it_claims_and_no_single_move_leads_to_it():

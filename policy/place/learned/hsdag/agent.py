@@ -124,6 +124,10 @@ class Agent:
         key = scores.key / self.unit
         return scores._replace(noise=noise, key=key, turn=self.turn + rng.gumbel(size=self.turn.size))
 
+    def undrawn(self, scores: Scores) -> Scores:
+        """Return drawn scores with keys in the units that it began with, without noise on them."""
+        return scores._replace(key=scores.key * self.unit, turn=np.zeros(0)) if scores.turn.size else scores
+
     def scheduled(self, instance: ListInstance, scores: Scores, *, width: int) -> PartialSchedule:
         """Return the schedule that drawn scores lead to, and remember its decisions until `learn`."""
         schedule, decisions = instance.recorded(scores, width=width)

@@ -39,8 +39,8 @@ class Hsdag(Method):
     The list scheduler is that of `neural_list`: a ready operation of the greatest key, on a device drawn given what is
     placed already. Figures are recorded, so that the gradient of log pi is exact (`likelihood`). Weights come with
     placewright, or from a policy learned before; the table of logits, one for each operation and device, is of this
-    graph alone. First the portfolio has `warm` of the budget, unless there is a start; then come the plans of several
-    policies; then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as in
+    graph alone. First the portfolio has `warm` of the budget, unless there is a start; then schedules without noise;
+    then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as in
     the best samples so far. Where placements have orders, ready operations are drawn as well.
 
     Two things are learned from every batch. The centre of the weights, by `learner`: the mean of the best samples
@@ -74,7 +74,7 @@ class Hsdag(Method):
     spread: float = param(0.8, "relative deviation of the weights of samples")
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
     learner: str = param(
-        "both",
+        "cross_entropy",
         "policy_gradient for weights and tables of logits, cross_entropy for weights alone, or both: weights by "
         "cross-entropy, tables by policy gradient",
     )
@@ -130,11 +130,11 @@ class Hsdag(Method):
         """
         inputs = policy_of(search.problem, "hsdag")
         parser = Parser(inputs, search.problem.graph, seed=seed)
-        policies = self._draws.policies(np.random.default_rng(seed))
+        policy = self._draws.policies(np.random.default_rng(seed))[0]
         if inputs.learned is not None:
             check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
             load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})
-            policies = (ListPolicy.of_named(inputs.learned.part("scores."), "The policy"),)
+            policy = ListPolicy.of_named(inputs.learned.part("scores."), "The policy")
         warm = 0.0 if search.problem.start is not None else self.warm
         hyper = HsdagHyperparameters(
             self.batch,
@@ -145,11 +145,12 @@ class Hsdag(Method):
             until=warm + self.drawing * (1.0 - warm),
             agent=self._agent(search),
         )
-        trainer = HsdagTrainer(search, parser, policies, hyper, partial(self._warm_up, seed=seed), seed=seed)
+        trainer = HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, seed=seed), seed=seed)
         if inputs.learned is not None and trainer.agent is not None:
             own = inputs.learned.part("agent.")
             if own and inputs.learned.facts.get("graph") == _graph_facts(search):  # tables serve this graph alone
                 trainer.agent.resume(own)
+                trainer.agent.elites = []  # their seconds may be of other costs
         return trainer
 
     def _agent(self, search: Search) -> AgentHyperparameters | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,16 +18,13 @@ from pipeline.shared.torch_tools import load_weights
 from policy.place.base.history import stacked
 from policy.place.base.search import Search
 from policy.place.base.training import Adam, spent_share
-from policy.place.learned.hsdag.agent import Agent, AgentHyperparameters
+from policy.place.learned.hsdag.agent import FAILED, Agent, AgentHyperparameters, advantages
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy
-from policy.place.learned.neural_list.planning import plans
-from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, ways_of
+from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
 from policy.place.lists.baechi import holdable
-
-SHORTEST_S = 1e-12  # a simulator may say 0, which has no logarithm
-SAME = 1e-9  # log times closer together differ by rounding alone
+from policy.place.lists.submit import submit
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +59,9 @@ class LeaveOneOut:
 
 def advantage(value_s: Tensor) -> Tensor:
     """Return A, float32 [r], of times float32 [r] in seconds; 0 where there is nothing to compare with."""
-    reward = -value_s.detach().double().clamp(min=SHORTEST_S).log()
-    r = reward.numel()
-    spread = float(reward.std(correction=0)) if r > 1 else 0.0
-    if spread < SAME:
-        return torch.zeros(r)
-    others = (reward.sum() - reward) / (r - 1)
-    return ((reward - others) / spread).float()
+    return torch.from_numpy(advantages(value_s.detach().double().numpy())).float()
 
 
-PASSES = 4  # plans without noise that are asked about
-FAILED = 2.0  # a schedule that fails counts as so many times the slowest one that does not
 PARSED_AGAIN = (
     0.5  # share of the samples in the way of a parsed one that are parsed again, in place of taking its groups
 )
@@ -140,30 +129,29 @@ def _joined(values: list[Tensor]) -> Float32:
 class HsdagTrainer:
     """Draws groupings and scores for one search, and follows those whose schedules were fastest.
 
-    policies: what it began with; policy: the first of them, which it goes on to learn. instances: with groups that are
-    not parsed. sampler: draws scores around the best. agent: adds tables of logits, None where there are none. updates:
-    how many there were; idle: of these, the last ones in a row that asked about nothing.
-    annealed: whether annealing met nothing new. warm_up: what searches before the first draw.
+    policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
+    agent: adds tables of logits, None where there are none. updates: how many there were; idle: of these, the last ones
+    in a row that asked about nothing. annealed: whether annealing met nothing new. warm_up: what searches before the
+    first draw.
     """
 
     def __init__(
         self,
         search: Search,
         parser: Parser,
-        policies: Sequence[ListPolicy],
+        policy: ListPolicy,
         hyper: HsdagHyperparameters,
         warm_up: Callable[[Search], None],
         *,
         seed: int,
     ) -> None:
-        self.search, self.parser, self.policies, self.hyper, self.warm_up = search, parser, policies, hyper, warm_up
-        self.policy = policies[0]
+        self.search, self.parser, self.policy, self.hyper, self.warm_up = search, parser, policy, hyper, warm_up
         self.rng = np.random.default_rng(seed)
         self.adam = Adam(parser.vector())
         self.learner = LeaveOneOut(entropy_coef=hyper.entropy_coef)
         self.instances = list_instances(search)
         ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
-        scores = self.policy.scores(self.instances[0].context)
+        scores = policy.scores(self.instances[0].context)
         self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
         self.agent = None if hyper.agent is None else Agent(scores, self.instances[0], search.problem, hyper.agent)
         self.updates = self.idle = 0
@@ -181,19 +169,11 @@ class HsdagTrainer:
         if greedy or self.updates == 1:
             self.warm_up(self.search)
             self.search.expect("batch of schedules", self.hyper.batch)
-            self._plan()
+            for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
+                submit(self.search, draft.instance.work, (), (draft.schedule,))
         else:
             self._draw()
         self.idle = 0 if self.search.spent > spent else self.idle + 1
-
-    def _plan(self) -> None:
-        """Ask about the plans without noise that are expected to end first, and follow them."""
-        for plan in plans(self.instances, self.policies, self.hyper.noise, self.rng)[:PASSES]:
-            if self.done:
-                return
-            seconds = asked(self.search, plan.instance, plan.schedule)
-            if self.hyper.learns and plan.scores is not None:
-                self.sampler.note(seconds, plan.scores, plan.way)
 
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
@@ -240,6 +220,7 @@ class HsdagTrainer:
             schedule = self.agent.scheduled(instance, scores, width=width)
             seconds = asked(self.search, instance, schedule)
             self.agent.observe(seconds)
+            scores = self.agent.undrawn(scores)
         if self.hyper.learns:
             self.sampler.note(seconds, scores, (instance, width))
         return seconds

@@ -14,7 +14,7 @@ from pipeline.core.problem import Problem
 from policy.place.base.search import Search
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance
-from policy.place.learned.neural_list.list_policy import LEAST
+from policy.place.learned.neural_list.list_policy import LEAST, ListPolicy
 from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.submit import fitted
 
@@ -118,6 +118,26 @@ class ListDraft:
         """Return int64 [n], where each operation goes."""
         device: Int64 = self.schedule.homes.device[self.instance.work.group].astype(np.int64)
         return device
+
+
+def drafts(
+    policy: ListPolicy,
+    ways: Sequence[tuple[ListInstance, int]],
+    noise: Noise,
+    rng: np.random.Generator,
+    *,
+    sweeps: int,
+) -> list[ListDraft]:
+    """Return what a policy schedules in several ways without noise, the best of `sweeps` each, planned fastest first.
+
+    Where it prefers nothing, these are draws.
+    """
+    found: list[ListDraft] = []
+    for instance, width in ways:
+        scores = policy.scores(instance.context)
+        drawn = scores if np.any(scores.device) else noise.on(scores, instance, rng)
+        found.append(swept(instance, drawn, width=width, sweeps=sweeps))
+    return sorted(found, key=lambda draft: draft.planned_s)
 
 
 def swept(instance: ListInstance, scores: Scores, *, width: int, sweeps: int) -> ListDraft:

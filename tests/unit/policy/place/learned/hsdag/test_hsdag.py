@@ -54,7 +54,7 @@ from tests.toys import (
 )
 
 EVALUATIONS = 100
-SMALL = Hsdag(warm=0.0, batch=8, drawing=0.7)
+SMALL = Hsdag(warm=0.0, batch=8, drawing=0.7, learner="both", imitation_coef=0.1)
 
 MODES = [("plain", False), ("listsched", False), ("listsched", True), ("sequential", False)]
 
