@@ -213,7 +213,7 @@ def fit(folder: Path) -> None:
             figures, together = learned[i]
             loss = functional.binary_cross_entropy_with_logits(edge_logits(weights, figures), together)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             total += float(loss.detach()) / len(learned)
