@@ -63,10 +63,9 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "never_learning": ("gdp", {"learning_rate": STILL, "epochs": 1, "minibatches": 1}),
     "gdp": ("gdp", {}),
     "sgdp": ("sgdp", {}),
-    "sgdp_layers": ("sgdp", {"cluster_by": "layers"}),
     "sgdp_contraction": ("sgdp", {"cluster_by": "contraction", "clusters": 32}),
 }
-OURS = ("gdp", "sgdp", "sgdp_layers", "sgdp_contraction")
+OURS = ("gdp", "sgdp", "sgdp_contraction")
 UNSEEDED = ("expert",)
 BASELINES = ("metis", "hdp", "hdp_tuned", "expert", "random", "never_learning")
 WITH_POLICY = ("zero_shot", "finetune")
