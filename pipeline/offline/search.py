@@ -169,7 +169,7 @@ def _run_search(
     return document
 
 
-class _Found(NamedTuple):
+class _PlacedAnswer(NamedTuple):
     """What a search of a scenario came to."""
 
     answer: Answer
@@ -180,7 +180,7 @@ class _Found(NamedTuple):
 
 def _place_scenario(
     case: LoadedScenario, simulator: Simulator, placer: Placer, effort: Effort, progress: ProgressHook
-) -> _Found:
+) -> _PlacedAnswer:
     """Return what a placer answers: for the costs as they are, near an earlier placement, or under disturbed costs.
 
     Raises:
@@ -188,7 +188,7 @@ def _place_scenario(
     """
     scenario = case.scenario
     if scenario.near is None and scenario.robust is None:
-        return _Found(*_place_case(case, simulator, placer, effort.budget, progress))
+        return _PlacedAnswer(*_place_case(case, simulator, placer, effort.budget, progress))
     kept = effort.checkpoint is not None or effort.policy is not None
     if kept or (scenario.near is not None and scenario.robust is not None):
         raise UsageError("--near, --robust, and --checkpoint or --policy exclude each other.", "Give one of them.")
@@ -210,10 +210,10 @@ def _place_scenario(
             effort.budget,
             seed=scenario.seed,
         )
-        return _Found(answer, spent, robust=robust)
+        return _PlacedAnswer(answer, spent, robust=robust)
     near = near_of(case)
     answer, spent, told = place_near(case.problem, near, case.simulator(), place, effort.budget, seed=scenario.seed)
-    return _Found(answer, spent, near=told)
+    return _PlacedAnswer(answer, spent, near=told)
 
 
 def _place_case(

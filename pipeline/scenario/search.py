@@ -92,6 +92,12 @@ class ContendingConfiguration:
             return float(np.mean([m.goodness for m in self.starts.values()]))
         return self.sight.goodness if self.sight is not None else -math.inf
 
+    @property
+    def standing_at_all(self) -> float:
+        """Return how good it seems by its first sight and its starts alike; -inf of what failed."""
+        measured = [*self.starts.values(), *([] if self.sight is None else [self.sight])]
+        return float(np.mean([m.goodness for m in measured])) if measured and self.failed is None else -math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class ScenarioOutcome:
@@ -454,9 +460,14 @@ class ScenarioSearch:
         return best_baseline, judgement, missing_s
 
     def _best_baseline(self, baselines: Sequence[ContendingConfiguration]) -> ContendingConfiguration:
-        """Return the best by the starts of the final; the first, unless another is better by what counts."""
+        """Return the best by the starts of the final; the first, unless another is better by what counts.
+
+        Where the final was cut short, first sights count beside what starts there are: one bad start says little.
+        """
         first = baselines[0]
-        there = [b for b in baselines if b.failed is None and b.starts and len(b.starts) == len(first.starts)]
+        if len(first.starts) < self.settings.least_starts:
+            return max((b for b in baselines if b.failed is None), key=lambda b: b.standing_at_all, default=first)
+        there = [b for b in baselines if b.failed is None and len(b.starts) == len(first.starts)]
         best = max(there, key=lambda b: b.standing, default=first)
         return best if best.standing > first.standing + math.log1p(self.settings.least) else first
 

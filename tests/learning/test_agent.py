@@ -10,7 +10,7 @@ import pytest
 from pipeline.core.arrays import Int64
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
-from policy.place.learned.hsdag.agent import ELITES, Agent, AgentHyperparameters, advantages
+from policy.place.learned.hsdag.agent import ELITES, AgentHyperparameters, PlacementAgent, advantages
 from policy.place.learned.neural_list.constructing import FIGURES, KEY_FIGURES, Scores
 from policy.place.learned.neural_list.instances import ListInstance
 from policy.place.learned.neural_list.sampling import Noise
@@ -21,16 +21,18 @@ UNIFORM = Scores(np.zeros(FIGURES), np.zeros(len(KEY_FIGURES)), np.zeros((0, 0))
 CHAIN_OPTIMUM = np.repeat([1, 0], 6)
 
 
-def agent_of(problem: Problem, **values: Any) -> Agent:
+def agent_of(problem: Problem, **values: Any) -> PlacementAgent:
     given = {"rate": 0.0, "table_rate": 0.0, "imitation_coef": 0.0, "entropy_coef": 0.0, "ordered": False, **values}
-    return Agent(UNIFORM, ListInstance.of(work_of(problem)), problem, AgentHyperparameters(Noise(0.0, 1.0), **given))
+    return PlacementAgent(
+        UNIFORM, ListInstance.of(work_of(problem)), problem, AgentHyperparameters(Noise(0.0, 1.0), **given)
+    )
 
 
 def value_s(problem: Problem, device: Int64) -> float:
     return ToyEvaluator.of(problem).value_s(Placement(device, problem.topology.names))
 
 
-def learn(agent: Agent, problem: Problem, updates: int) -> list[float]:
+def learn(agent: PlacementAgent, problem: Problem, updates: int) -> list[float]:
     """Return the mean time of the draws of each update."""
     rng, means = np.random.default_rng(0), list[float]()
     for _ in range(updates):
@@ -44,7 +46,7 @@ def learn(agent: Agent, problem: Problem, updates: int) -> list[float]:
     return means
 
 
-def most_likely_s(agent: Agent, problem: Problem) -> float:
+def most_likely_s(agent: PlacementAgent, problem: Problem) -> float:
     schedule = agent.instance.schedule(agent.scores._replace(noise=agent.unit * agent.table))
     return value_s(problem, schedule.homes.device)
 

@@ -91,7 +91,7 @@ def advantages(seconds: Float64) -> Float64:
     return gains
 
 
-class Agent:
+class PlacementAgent:
     """A policy by weights and tables, for one search.
 
     unit: the temperature, in the units of the scores that it began with. adam: of the weights, those of devices, then

@@ -18,7 +18,7 @@ from pipeline.shared.torch_tools import load_weights
 from policy.place.base.history import stacked
 from policy.place.base.search import Search
 from policy.place.base.training import Adam, spent_share
-from policy.place.learned.hsdag.agent import FAILED, Agent, AgentHyperparameters, advantages
+from policy.place.learned.hsdag.agent import FAILED, AgentHyperparameters, PlacementAgent, advantages
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy
@@ -153,7 +153,9 @@ class HsdagTrainer:
         ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
         scores = policy.scores(self.instances[0].context)
         self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
-        self.agent = None if hyper.agent is None else Agent(scores, self.instances[0], search.problem, hyper.agent)
+        self.agent = (
+            None if hyper.agent is None else PlacementAgent(scores, self.instances[0], search.problem, hyper.agent)
+        )
         self.updates = self.idle = 0
         self.annealed = False
 

@@ -140,6 +140,21 @@ def test_without_a_significant_gain_the_answer_is_the_best_baseline(
     assert found.best == "throughput hint"
 
 
+def test_one_bad_start_of_a_final_that_was_cut_short_does_not_choose_the_answer(tmp_path: Path) -> None:
+    def slow_to_load(now_s: float) -> float:
+        return 1.0 if len(bench.present) < 2 else 3.0  # turns take the budget before there are enough starts
+
+    def better_alone(model: str, configuration: LoadConfiguration) -> float:
+        latency = configuration.name in ("latency hint", TWIN)
+        return 0.004 * (1.0 if not latency else 0.98 if len(bench.present) < 2 else 9.0)
+
+    bench = FakeBench(better_alone, disturbed=slow_to_load, noise=0.0)
+    found = search(tmp_path, bench, OPEN, "load", budget_s=60)
+    assert found.entrants["latency hint"].starts
+    assert len(found.entrants["latency hint"].starts) < MeasureSettings().least_starts
+    assert found.best != "latency hint"
+
+
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = FakeBench(reserved_is_best)
     found = search(tmp_path / "whole", whole)
