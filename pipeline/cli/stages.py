@@ -108,10 +108,7 @@ def _single_model(
     from pipeline.scenario.verdict import scenario_table
 
     console.print_table("", *scenario_table(result))
-    for note in result.notes:
-        console.print_result(note)
-    console.print_result(result.verdict)
-    console.print_result(f"Written to {folder}: {', '.join(dict.fromkeys(result.files.values()))}")
+    _show_verdict(result.verdict, result.notes, folder, result.files, verbose=choices.verbose)
     return "", {}
 
 
@@ -337,15 +334,19 @@ def show_result(result: Result, *, verbose: bool) -> None:
     console.print_table(
         "", ["candidate", "ms", "range over starts", "per second", ratio, "precision", differs, "description"], rows
     )
-    console.print_result(record.verdict)
-    notes = _ranked_notes(result)
+    _show_verdict(record.verdict, _ranked_notes(result), result.path, record.files, verbose=verbose)
+
+
+def _show_verdict(verdict: str, notes: Sequence[str], folder: Path, files: Mapping[str, str], *, verbose: bool) -> None:
+    """Write the verdict, the first notes on it (verbose: all), and where the files are."""
+    console.print_result(verdict)
     shown = notes if verbose else notes[:MOST_NOTES]
     for note in shown:
         console.print_result(f"- {note}")
     if len(notes) > len(shown):
-        files = ", ".join(record.files[kind] for kind in ("result", "report") if kind in record.files)
-        console.print_result(f"- {len(notes) - len(shown)} more notes: --verbose, or in {files}.")
-    console.print_result(f"Written to {result.path}: {', '.join(record.files.values())}")
+        where = ", ".join(files[kind] for kind in ("result", "report") if kind in files)
+        console.print_result(f"- {len(notes) - len(shown)} more notes: --verbose, or in {where}.")
+    console.print_result(f"Written to {folder}: {', '.join(dict.fromkeys(files.values()))}")
 
 
 def _ranked_notes(result: Result) -> list[str]:
