@@ -69,7 +69,9 @@ def calibrate(
     from pipeline.deploy.calibrate import calibrate as fit
     from pipeline.settings.config import Settings
 
-    choices = Choices.taken({**options, "budget": None, "dry_run": False, "shape_ranges": (), "allow": ()})
+    choices = Choices.taken(
+        {**options, "budget": None, "dry_run": False, "verbose": False, "shape_ranges": (), "allow": ()}
+    )
     settings = settings_from(choices, Settings().updated({"measure.runtime": runtime}, "--runtime"))
     store = open_store(choices.store)
     sampling = Sampling(measurements, holdout)

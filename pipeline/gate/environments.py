@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.core.errors import UsageError
 from runtime.measuring import gate_child
-from runtime.measuring.process.child import Child, ChildError
+from runtime.measuring.process.child import Child, ChildError, DamagedAnswerError
 
 BEGIN_S = 60.0  # that importing a runtime may take
 TIMEOUT_S = 300.0  # that loading a model, or a turn, may take
@@ -70,14 +70,14 @@ def look_at_environment(python: Path | None, runtime: str) -> Environment:
         raise UsageError(
             f"{path} cannot be started: {error.strerror}.", "Give an interpreter that runs here."
         ) from error
+    except DamagedAnswerError as error:  # what answers is not our child
+        raise UsageError(f"{path} is no Python interpreter.", "Give a virtual environment or its python.") from error
     except ChildError as error:
         raise UsageError(
             f"{path} did not import a runtime: {error.failed.message}.",
             f"Give an environment with Python {OLDEST} or newer, or repair this one: "
             f"{path} -m pip install --force-reinstall {wanted}",
         ) from error
-    except ValueError as error:  # what answers is not our child
-        raise UsageError(f"{path} is no Python interpreter.", "Give a virtual environment or its python.") from error
     version, fault, name = told["python"], told["fault"], told["runtime"] or wanted
     if fault == "python":
         raise UsageError(

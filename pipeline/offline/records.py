@@ -130,7 +130,9 @@ class SearchDocument(ScenarioRecord, FoundRecord, FiguresRecord, PlacedRecord):
     (value - bound) / value; proven: whether they are equal to 1e-4 of the value. found_by: the method that came up with
     it. evaluations, seconds: placements asked about, and how long it took. own_s: the least of a placement that the
     placer made itself, which single devices are not; planned_s: by the method's own schedule. notes: for people.
-    replicated: with --replicate, stages that several accelerators take turns at.
+    replicated: with --replicate, stages that several accelerators take turns at. regret: what the second-best device of
+    each operation costs, all else as it is. near: with --near, what moved, else null; robust: with --robust, the
+    percentile and that of the placement best for the costs as they are, else null.
     """
 
     schema: Literal["placewright.search/1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pipeline.core.devices import DATAFLOW
 from pipeline.core.errors import StoreError, UsageError
@@ -50,7 +50,8 @@ class Deployment:
             raise _unfinished_error(path)
         try:
             record = from_json(PlacementRecord, read_json(file))
-            if not record.model.file or Path(record.model.file).name != record.model.file:
+            own = PurePosixPath(record.model.file)  # in the folder, or where the file of ONNX Runtime lies
+            if not own.name or own.is_absolute() or ".." in own.parts:
                 raise ValueError("its model lies elsewhere")
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error

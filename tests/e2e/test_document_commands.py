@@ -33,7 +33,6 @@ NEEDS = {
     "--to ovms": "a run that plug-ins alone can express: tests/unit/pipeline/deploy/test_emit.py",
     "box.toml": "a scenario and its models: tests/e2e/test_scenario_cli.py",
     "--before": "environments with two versions: tests/unit/pipeline/gate/test_gate.py",
-    "--ci": "the folder of a repository: tests/unit/pipeline/gate/test_gate_ci.py",
     "--machines": "calibrations of several models: tests/unit/pipeline/deploy/test_predict.py",
     "worth ": "an answer that ends with exit code 8: tests/e2e/test_worth_cli.py",
     "benchmarks/instances": "the repository: tests/unit/benchmarks/test_open_benchmark.py",

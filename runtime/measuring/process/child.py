@@ -43,6 +43,10 @@ class ChildError(PlacewrightError, RuntimeError):
         self.failed = failed
 
 
+class DamagedAnswerError(ChildError):
+    """What the process wrote is no answer."""
+
+
 class NoReferenceError(ChildError):
     """The CPU does not run the whole model in f32, so that there is nothing to compare outputs with."""
 
@@ -118,7 +122,8 @@ class Child:
             fault: Mapping[str, str] | None = answer.get("error")
             failed = None if fault is None else MeasurementFailed(_failure_kind(fault["kind"]), str(fault["message"]))
         except (AttributeError, KeyError, TypeError, *UNPARSABLE) as error:  # native code wrote into it
-            raise ChildError(MeasurementFailed("crashed", f"its answer is damaged: {text[:99]!r}")) from error
+            failed = MeasurementFailed("crashed", f"its answer is damaged: {text[:99]!r}")
+            raise DamagedAnswerError(failed) from error
         if failed is not None:
             raise ChildError(failed)
         return answer

@@ -114,7 +114,7 @@ def test_many_rows_are_drawn_in_part_and_listed_whole() -> None:
 def test_jobs_are_compared_model_by_model_and_failed_ones_left_out() -> None:
     def row(job: str, model: str, speedup: float, low: float, best: str = "split") -> dict[str, Any]:
         ends = {"speedup": speedup, "speedup_low": low, "speedup_high": 2 * speedup - low}
-        return {"job": job, "model": model, "best": best, **ends}
+        return {"job": job, "model": model, "best": best, "median_s": 0.01 if best else "", **ends}
 
     rows = [row("a0", "x/net.xml", 1.2, 1.1), row("a1", "x/net.xml", 1.5, 1.5), row("b", "y/net.xml", 1.0, 1.0)]
     found = of_jobs([*rows, row("gone", "z.xml", 1.0, 1.0, best="")])

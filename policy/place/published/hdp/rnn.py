@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pipeline.core.params import param
+from pipeline.core.params import check_params, param
 from pipeline.core.stages import Recipe
 from policy.place.base.search import Method, Search
 from policy.place.published.hdp.hdp import Hdp
@@ -36,6 +36,7 @@ class Rnn(Method):
     frozen: bool = param(False, "never learn")
 
     def __post_init__(self) -> None:
+        check_params(self)
         self.written()
 
     @property
