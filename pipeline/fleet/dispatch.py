@@ -138,10 +138,13 @@ class FleetDispatcher:
         if not open_ or not self._engine.retries:
             self._health.confirmed(reply.name)
             return True
-        again = "again" if reply.died else "elsewhere"
-        doing = reply.answer.get("doing")
-        failed = f"{command.subject}: {doing}" if command.subject and doing else command.title
-        self._engine.say(f"{failed} failed on {reply.worker}, tried {again}: {reply.answer['error']['cause']}")
+        subject, doing = command.subject or command.title, reply.answer.get("doing") or command.title
+        cause = reply.answer["error"]["cause"]
+        self._engine.say(
+            f"{subject}: {reply.worker} died during `{doing}`; retrying: {cause}"
+            if reply.died
+            else f"{subject}: `{doing}` failed on {reply.worker}; retrying elsewhere: {cause}"
+        )
         self._enqueue(command)
         return False
 
