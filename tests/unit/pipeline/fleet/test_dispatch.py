@@ -242,5 +242,5 @@ def test_a_command_that_is_tried_again_is_told_by_the_step_that_failed() -> None
     said: list[str] = []
     chain = Command("c", "job: coarsen, embed, group", {}, subject="job")
     assert outcomes(engine, [chain], said) == {"c": FINE}
-    assert said[0].startswith("job: embed failed on ")
+    assert said[0].startswith("job: w0 died during `embed`; retrying: ")
     assert said[1].startswith("job: coarsen, embed, group failed on "), "it died before it began"
