@@ -138,13 +138,14 @@ class FleetDispatcher:
         if not open_ or not self._engine.retries:
             self._health.confirmed(reply.name)
             return True
-        subject, doing = command.subject or command.title, reply.answer.get("doing") or command.title
-        cause = reply.answer["error"]["cause"]
-        self._engine.say(
-            f"{subject}: {reply.worker} died during `{doing}`; retrying: {cause}"
+        doing = reply.answer.get("doing") if command.subject else None
+        during = f" during `{doing}`" if doing else ""
+        ended = (
+            f"{reply.worker} died{during}; retrying"
             if reply.died
-            else f"{subject}: `{doing}` failed on {reply.worker}; retrying elsewhere: {cause}"
+            else f"{reply.worker} failed{during}; retrying elsewhere"
         )
+        self._engine.say(f"{command.subject if doing else command.title}: {ended}: {reply.answer['error']['cause']}")
         self._enqueue(command)
         return False
 
