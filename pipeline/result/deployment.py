@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from pipeline.core.devices import DATAFLOW
 from pipeline.core.errors import StoreError, UsageError
 from pipeline.result.directory import RunDirectory
+from pipeline.result.onnx_copy import ONNX
 from pipeline.result.records import PlacementRecord, RegisteredRecord
 from pipeline.shared.payload import from_json, read_json
 
@@ -50,8 +51,8 @@ class Deployment:
             raise _unfinished_error(path)
         try:
             record = from_json(PlacementRecord, read_json(file))
-            own = PurePosixPath(record.model.file)  # in the folder, or where the file of ONNX Runtime lies
-            if not own.name or own.is_absolute() or ".." in own.parts:
+            file_of_run = PurePosixPath(record.model.file)
+            if not file_of_run.name or file_of_run.parent not in (PurePosixPath(), PurePosixPath(ONNX)):
                 raise ValueError("its model lies elsewhere")
         except (OSError, ValueError) as error:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error

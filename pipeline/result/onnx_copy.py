@@ -8,6 +8,7 @@ from coarsen.reading.model.files import model_files
 from pipeline.core.errors import StoreError
 from pipeline.system.private_files import copy_whole, make_alike, write_whole
 
+ONNX = "onnx"  # the folder of the file that ONNX Runtime runs, where that is the answer of a run
 OUT_MODEL = "model.onnx"
 
 

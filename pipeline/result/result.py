@@ -24,7 +24,7 @@ from pipeline.progress.watchers import CURVE, write_training
 from pipeline.result.accuracy import accuracy_inputs
 from pipeline.result.deployment import SPLIT, Deployment, runs_in_segments
 from pipeline.result.notes import device_notes, partition_notes, placing_notes, reference_notes, sequence_notes
-from pipeline.result.onnx_copy import OUT_MODEL, write_onnx
+from pipeline.result.onnx_copy import ONNX, OUT_MODEL, write_onnx
 from pipeline.result.records import (
     CandidateRecord,
     DeviceRecord,
@@ -52,7 +52,6 @@ from pipeline.system.private_files import copy_whole
 if TYPE_CHECKING:
     import openvino as ov
 
-ONNX = "onnx"  # the folder of the file that ONNX Runtime runs, where that is the answer
 SCHEMA: Literal["placewright.result/1"] = "placewright.result/1"
 KEPT = "checks.zip"  # in a run directory: what emitted files are compared with
 KEPT_CHECKS = (CHECKS, REFERENCE, FLOAT, SHAKEN, NORMALISED, GIVEN, SEQUENCE)

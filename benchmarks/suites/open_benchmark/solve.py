@@ -137,6 +137,7 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
                 fell.append((time.monotonic() - begun, made.value_s))
 
         answer = built.place(own, simulator, Budget(seconds=seconds), seed=rounds, progress=hook)
+        fell.append((time.monotonic() - begun, answer.value_s))  # where no progress told of it
         answer = lift_answer(answer, grouping)
         bound = (answer.lower_bound_s, answer.bound_by)
         if answer.lower_bound_s <= 0:
