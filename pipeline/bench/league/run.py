@@ -84,6 +84,8 @@ def league(
     if REFERENCE not in shown:  # everybody is divided by it
         taking_part += list_entries([REFERENCE])[0]
     asked = list_rounds(effort.parts, instances, effort)
+    for instance in instances if question.instances else ():
+        load_arena(instance)  # a file that cannot be read ends it before anybody learns
     for path in (out / RESULTS, out / PAGE, *([] if page is None else [page])):
         check_writable(path)
     machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
