@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.errors import UNPARSABLE, DeviceError, UsageError
+from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.problem import Budget
 from pipeline.offline.curriculum import JUDGES
 from pipeline.offline.drawn_exercises import FAMILY_NAMES, drawn_exercise
 from pipeline.offline.scenario import LoadedScenario
+from pipeline.offline.train import resume_course
 from pipeline.store.store import write_json
 from policy.place.base.search import Search
 from policy.place.learned.neural_list.imitation import Imitation, ImitationState, Label, imitated
@@ -92,7 +93,9 @@ def train_by_labels(
         raise UsageError("No family is left to learn from, or to judge by.", "Leave out fewer with --leave-out.")
     learned, judged = (_labels(out, begun, labelling, chosen, part, say) for part in parts)
     say(f"{len(learned)} graphs to learn from, {len(judged)} of families held out")
-    state = _resumed_state(out / STATE, chosen | {"course": asdict(course)}, ImitationState.beginning(begun))
+    first = ImitationState.beginning(begun)
+    asked = chosen | {"course": asdict(course)}
+    state = resume_course(out / STATE, asked, first, lambda document: ImitationState.of_json(document["stand"]))
     while state.epoch < course.epochs:
         state = imitated(state, course, learned, judged)
         write_json(out / STATE, {"chosen": chosen | {"course": asdict(course)}, "stand": state.to_json()})
@@ -139,21 +142,3 @@ def _labels(
                 device = np.array([int(digit, 16) for digit in digits], np.int64)
                 labels.append(Label.of(exercise.family, instance, policy.scores(instance.context), device))
     return labels
-
-
-def _resumed_state(path: Path, chosen: dict[str, Any], first: ImitationState) -> ImitationState:
-    """Return where a course stands.
-
-    Raises:
-        UsageError: the file is of another course, or damaged.
-    """
-    if not path.exists():
-        return first
-    remedy = "Give another folder with --out, or remove this file to begin from scratch."
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["chosen"] == chosen:
-            return ImitationState.of_json(document["stand"])
-    except (KeyError, TypeError, *UNPARSABLE) as error:
-        raise UsageError(f"{path} is damaged, or of another version.", remedy) from error
-    raise UsageError(f"{path} is of a training with other settings.", remedy)

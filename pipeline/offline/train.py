@@ -26,7 +26,7 @@ SCHEMA = 1
 STATE, WEIGHTS, LOG = "state.json", "neural_list.safetensors", "neural_list.json"
 
 Say = Callable[[str], None]
-Course = TypeVar("Course", TrainingState, Team)
+Course = TypeVar("Course")
 
 
 def train(
@@ -52,7 +52,7 @@ def train(
     first = TrainingState.first() if after is None else TrainingState.after(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": settings_json(course), "left_out": sorted(left_out), "limit": limit}
     chosen["after"] = None if after is None else json_digest(first.mean.tolist())
-    stand = _resume_course(out / STATE, chosen, first, lambda document: TrainingState.of_json(document["stand"]))
+    stand = resume_course(out / STATE, chosen, first, lambda document: TrainingState.of_json(document["stand"]))
     learned, judged = (
         _training_cases(_first_of_families(some, limit), say) if stand.generation < course.generations else []
         for some in split_exercises(left_out=left_out)
@@ -93,7 +93,7 @@ def train_complement(
     first = Team.first(ListPolicy.read(after)[0])
     chosen = {"schema": SCHEMA, "course": complementing.settings_json(course), "left_out": sorted(left_out)}
     chosen |= {"limit": limit, "after": json_digest(first.vectors.tolist())}
-    team = _resume_course(out / STATE, chosen, first, lambda document: Team.of_json(document["team"]))
+    team = resume_course(out / STATE, chosen, first, lambda document: Team.of_json(document["team"]))
     learned, judged = (
         _training_cases(_first_of_families(some, limit), say) if team.round < course.rounds else []
         for some in split_exercises(left_out=left_out)
@@ -106,7 +106,7 @@ def train_complement(
     return team
 
 
-def _resume_course(
+def resume_course(
     path: Path, chosen: dict[str, Any], first: Course, read: Callable[[dict[str, Any]], Course]
 ) -> Course:
     """Return where a course stands; first: its beginning, read: the stand of a document.

@@ -65,7 +65,7 @@ def test_asked_for_it_is_a_candidate_like_any_other(tuned: Callable[..., Any]) -
     assert document["contest"]["control"] != row["name"]
 
 
-def test_alone_its_answer_is_loaded_emitted_located_compared_and_reported(
+def test_alone_its_answer_is_loaded_emitted_located_and_reported(
     tuned: Callable[..., Any], ran: Ran, tmp_path: Path
 ) -> None:
     document = tuned("onnxruntime", measure__settings="false")
@@ -79,7 +79,12 @@ def test_alone_its_answer_is_loaded_emitted_located_compared_and_reported(
         assert np.isfinite(model.infer(np.ones((1, 3, 8, 8), np.float32))[0]).all()
     assert set(ran("emit", str(folder), "--to", "python")["files"]) == {"run.py", "session.json", "model.onnx"}
     assert ran("where", "--run", str(folder))["executed_on"] == ["CPUExecutionProvider"]
-    verdict = ran("compare", str(folder), str(folder), "--least", "50%")["verdict"]
-    assert verdict in ("same", "undecided")  # a busy machine's two starts may lie too far apart to tell
     assert run_command_line(["report", str(folder)]) == 0
     assert "ONNX Runtime default" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow  # of starts beside other tests, a comparison cannot tell
+def test_its_answer_compared_with_itself_is_the_same(tuned: Callable[..., Any], ran: Ran, tmp_path: Path) -> None:
+    tuned("onnxruntime", measure__settings="false")
+    folder = str(tmp_path / "run-onnxruntime")
+    assert ran("compare", folder, folder, "--least", "50%")["verdict"] == "same"
