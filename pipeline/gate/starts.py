@@ -1,16 +1,18 @@
 """Starts of a gate: both sides loaded in fresh processes, and a twin of the side before, taking turns.
 
 The twin differs from the side before in nothing. A start gives, for every figure, log(before's / after's) and
-log(before's / the twin's): above 0 is better. Turns are those of `runtime.measuring.contest.pair_bench`, of a hundredth
-of a second in the order before, after, after, before; a process stands still while another has its turn.
+log(before's / the twin's): above 0 is better. Turns take a hundredth of a second, in the order before, after, twin and
+then the other way round; a process stands still while another has its turn.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -21,14 +23,13 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.gate.environments import Environment
 from pipeline.gate.gate_file import Figure
-from runtime.measuring.contest.contenders import LEAST_PAIRS
-from runtime.measuring.contest.pair_bench import order_of_turns
 from runtime.measuring.contest.statistics import TWIN
 from runtime.measuring.process.child import Child, ChildError
 
 Which = Literal["before", "after"]
 Mode = Literal["latency", "throughput"]
 TURN_S = MeasureSettings().turn_s
+LEAST_ROUNDS = 4  # of turns in a start
 TAIL = 100  # latencies without which there is no 99th percentile
 BEFORE: Which = "before"
 AFTER: Which = "after"
@@ -161,26 +162,38 @@ class MeasuredStarts:
         self, children: Mapping[str, Child], mode: Mode, values: Mapping[str, dict[Figure, float]]
     ) -> dict[str, float]:
         """Return the log ratios of the side after and of the twin; what a turn of each takes is added to its values."""
-        per_turn: dict[tuple[str, str], list[float]] = {}  # by who, and beside whom
+        per_turn: dict[str, list[float]] = {name: [] for name in children}  # by round
         samples: dict[str, list[float]] = {name: [] for name in children}
         begun = time.monotonic()
-        goes_on = lambda i: i < LEAST_PAIRS or time.monotonic() - begun < self.turns_s  # noqa: E731
-        for place, own in order_of_turns(goes_on, 2):
-            beside = (AFTER, TWIN)[place]
-            name = beside if own else BEFORE
+
+        def goes_on(half: int, i: int) -> bool:
+            return 2 * i < LEAST_ROUNDS or time.monotonic() - begun < (half + 1) / 2 * self.turns_s
+
+        for name in order_of_sides(list(children), goes_on):
             with blamed(name):
                 told = children[name].ask("run", seconds=TURN_S, minimum=1)
-            taken = told["period_s"] if mode == "throughput" else float(np.median(told["samples_s"]))
-            per_turn.setdefault((name, beside), []).append(taken)
+            per_turn[name].append(told["period_s"] if mode == "throughput" else float(np.median(told["samples_s"])))
             samples[name] += told["samples_s"]
-        for name in (BEFORE, AFTER, TWIN):
-            values[name][mode] = float(np.median([t for (who, _), ts in per_turn.items() if who == name for t in ts]))
+        for name, ours in per_turn.items():
+            values[name][mode] = float(np.median(ours))
             if mode == "latency" and min(map(len, samples.values())) >= TAIL:
                 values[name]["p99"] = float(np.percentile(samples[name], 99))
-        return {
-            name: float(np.median(np.log(per_turn[BEFORE, name]) - np.log(per_turn[name, name])))
-            for name in (AFTER, TWIN)
-        }
+        return {name: float(np.median(np.log(per_turn[BEFORE]) - np.log(per_turn[name]))) for name in (AFTER, TWIN)}
+
+
+def order_of_sides(sides: Sequence[str], goes_on: Callable[[int, int], bool]) -> Iterator[str]:
+    """Yield whose turn it is, round after round: nobody follows itself, and all have stood still for as long.
+
+    A turn that follows one of the same process is the faster one, by up to a fifth. sides: three, in the order in which
+    they were loaded. goes_on: whether there is another round in a half, 0 or 1, after so many.
+
+    >>> "".join(order_of_sides("bat", lambda half, i: i < 2))
+    'batbatbtabta'
+    """
+    first, second, third = sides
+    for half, order in enumerate([(first, second, third), (first, third, second)]):
+        for _ in itertools.takewhile(functools.partial(goes_on, half), itertools.count()):
+            yield from order
 
 
 def _load_figures(told: Mapping[str, Any]) -> dict[Figure, float]:
