@@ -57,7 +57,7 @@ def of_device(device: str, lines: Sequence[MachineLine]) -> Iterator[Figure]:
     """Yield the figures of one device."""
     errors, held = [], []
     for line in lines:
-        said = predict_seconds([other for other in lines if other is not line], [tuple(row) for row in line["rows"]])
+        said = predict_seconds([other for other in lines if other is not line], line["rows"])
         errors.append(abs(said.seconds / line["latency_s"] - 1))
         held.append(said.low is not None and said.high is not None and said.low <= line["latency_s"] <= said.high)
         print(f"{line['model']}: {said.seconds / line['latency_s']:.3f}, {held[-1]}", file=sys.stderr)

@@ -150,6 +150,12 @@ def predict(
             f"measured at these sizes, {said.modelled:.0%} on others within a factor of 4, {said.extrapolated:.0%} is "
             "extrapolated."
         )
+        if said.low is not None and said.error is not None:
+            added = "" if said.held_out is None else f", and when they were added by {said.held_out:.0%}"
+            console.print_result(
+                f"  The interval rests on {said.models} models: predicted from the others, they are off by "
+                f"{said.error:.0%} in the middle{added}."
+            )
         far = [
             f"{name} ({'never measured' if f is None else f'by {f:.0f} times'})" for name, f in said.furthest.items()
         ]

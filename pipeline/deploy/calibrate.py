@@ -122,7 +122,7 @@ def _add_machine_lines(
 ) -> None:
     """Add what the model took on single devices, and its operations by the fit, to a folder of machines."""
     from runtime.calibration.machine_lines import SCHEMA, append_machine_line, by_device, read_machine_lines, rows_of
-    from runtime.calibration.transfer import MachineModel
+    from runtime.calibration.transfer import predict_seconds
 
     sha256 = look_at_model(model).sha256
     known = by_device(read_machine_lines(folder)) if any(folder.glob("*.jsonl")) else {}
@@ -133,7 +133,7 @@ def _add_machine_lines(
         rows = rows_of(calibration.subject.graph, calibration.costs.op_s[:, column])
         device = _device_text(calibration.topology.devices[column])
         others = [line for line in known.get((machine.fingerprint, device), []) if line["sha256"] != sha256]
-        said_s = MachineModel.of(others).seconds(rows) if others else None
+        said_s = predict_seconds(others, rows).seconds if others else 0.0
         append_machine_line(
             folder,
             {
@@ -146,7 +146,7 @@ def _add_machine_lines(
                 "sha256": sha256,
                 "latency_s": result.value_s,
                 "rows": rows,
-                "held_out": None if said_s is None else math.log(said_s / result.value_s),
+                "held_out": math.log(said_s / result.value_s) if said_s > 0 else None,
             },
         )
 

@@ -62,6 +62,7 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
         rows = rows_of(load_graph(Path(folder) / "graph.npz"))
     found = []
     sized = "".join(f" --shape {shlex.quote(shape)}" for shape in shapes)
+    out_text = shlex.quote(f"{model.stem}-calibrated")
     folder_text = shlex.quote(str(machines if machines.is_dir() else machines.parent))
     for lines in devices.values():
         others = [line for line in lines if line["sha256"] != sha256]
@@ -79,10 +80,13 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
                 prediction=predict_seconds(others, rows),
                 measured_s=None if here is None else here["latency_s"],
                 check=f"placewright calibrate {shlex.quote(str(model))} --devices {devices_text}{sized} "
-                f"--measurements 1 --holdout 0 --out {model.stem}-calibrated --machines {folder_text}",
+                f"--measurements 1 --holdout 0 --out {out_text} --machines {folder_text}",
             )
         )
     if not found:
-        raise UsageError(f"{machines} knows no other model than this one.", "Calibrate further models with --machines.")
+        raise UsageError(
+            f"{machines} knows no other model than this one whose operations take time.",
+            "Calibrate further models with --machines.",
+        )
     ranked = sorted(found, key=lambda each: each.prediction.seconds)
     return PredictRecord("placewright.predict/1", str(model), len(rows), ranked)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Required
+from typing import Annotated, Any, Literal, Required
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, Strict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
@@ -30,14 +30,16 @@ ELEMENTWISE = re.compile(
     r"|HSigmoid|Sigmoid|Tanh|SoftPlus|SoftSign|Clamp|Exp|Log|Sqrt|Abs|Negative|Floor|Round|FakeQuantize|Convert"
     r"|BatchNormInference|Reshape|Squeeze|Unsqueeze"
 )
-Row = tuple[str, float, float, float, float]  # type, FLOPs, bytes read, bytes written, seconds
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Row = tuple[str, Amount, Amount, Amount, Amount]  # type, FLOPs, bytes read, bytes written, seconds
 
 
 @strict_table("ignore")
 class MachineLine(TypedDict, total=False):
     """One model on one device of one machine. latency_s: of the whole model; rows: of its operations.
 
-    held_out: what the lines before this one said of the model, over what it takes, as a logarithm; None without any.
+    held_out: what `predict` made of the lines before this one, over what the model takes, as a logarithm; None without
+    any.
     """
 
     schema: Required[Literal["placewright.machine/1"]]
@@ -47,8 +49,8 @@ class MachineLine(TypedDict, total=False):
     device: Required[str]
     model: Required[str]
     sha256: Required[str]
-    latency_s: Required[float]
-    rows: Required[list[list[Any]]]
+    latency_s: Required[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+    rows: Required[list[Annotated[Row, Strict(False)]]]  # JSON has lists
     held_out: float | None
 
 
@@ -126,8 +128,8 @@ def _lines_of(file: Path) -> Iterator[MachineLine]:
 
 
 def by_device(lines: Sequence[MachineLine]) -> dict[tuple[str, str], list[MachineLine]]:
-    """Return the lines of every device of every machine."""
+    """Return the lines of every device of every machine; models of which no operation takes time say nothing."""
     found: dict[tuple[str, str], list[MachineLine]] = {}
-    for line in lines:
+    for line in (line for line in lines if any(row[4] > 0 for row in line["rows"])):
         found.setdefault((line["fingerprint"], line["device"]), []).append(line)
     return found

@@ -41,8 +41,9 @@ class MachinePrediction:
 
     measured, modelled, extrapolated: shares of the seconds by what they rest on: operations of the same sizes, within
     a factor of four, or further off. furthest: the types that were extrapolated and take WORTH of all, and by what
-    factor at most; None of a type that was never measured. error:
-    median relative error on the models known, each predicted from the others. models: how many those are.
+    factor at most; None of a type that was never measured. error: median relative error on the models known, each
+    predicted as this one is, from the others. held_out: the same as it was written down when they were added, from
+    those before them. models: how many are known.
     """
 
     seconds: float
@@ -53,6 +54,7 @@ class MachinePrediction:
     extrapolated: float
     furthest: dict[str, float | None]
     error: float | None
+    held_out: float | None
     models: int
 
 
@@ -123,7 +125,9 @@ def predict_seconds(lines: Sequence[MachineLine], rows: Sequence[Row]) -> Machin
     total = float(each.sum())
     errors = left_out_errors(lines)
     seconds, low, high = total, None, None
+    corrected = errors
     if len(errors) >= FEWEST:
+        corrected = [e - float(np.median(errors[:i] + errors[i + 1 :])) for i, e in enumerate(errors)]
         middle, spread = float(np.median(errors)), float(np.std(errors, ddof=1))  # one model may be far off
         half = float(stdtrit(len(errors) - 1, (1 + LEVEL) / 2)) * spread * math.sqrt(1 + math.pi / 2 / len(errors))
         seconds = total * math.exp(-middle)
@@ -144,7 +148,8 @@ def predict_seconds(lines: Sequence[MachineLine], rows: Sequence[Row]) -> Machin
         modelled=shares[1],
         extrapolated=max(0.0, 1 - sum(shares)),
         furthest=furthest,
-        error=float(np.median(np.abs(np.expm1(errors)))) if errors else None,
+        error=_median_error(corrected),
+        held_out=_median_error([told for line in lines if (told := line.get("held_out")) is not None]),
         models=len(lines),
     )
 
@@ -154,10 +159,12 @@ def left_out_errors(lines: Sequence[MachineLine]) -> list[float]:
     if len(lines) < 2:
         return []
     others = [[o for o in lines if o is not line] for line in lines]
-    return [
-        math.log(MachineModel.of(rest).seconds([tuple(r) for r in line["rows"]]) / line["latency_s"])
-        for line, rest in zip(lines, others, strict=True)
-    ]
+    predicted = [MachineModel.of(rest).seconds(line["rows"]) for line, rest in zip(lines, others, strict=True)]
+    return [math.log(said / line["latency_s"]) for line, said in zip(lines, predicted, strict=True) if said > 0]
+
+
+def _median_error(errors: Sequence[float]) -> float | None:
+    return float(np.median(np.abs(np.expm1(errors)))) if errors else None
 
 
 def _kind_of(type_name: str) -> str:

@@ -52,7 +52,7 @@ def drawn_line(seed: int, *, speed: float = 1.0, fingerprint: str = "a" * 16, no
         "model": f"m{seed}.xml",
         "sha256": f"{seed:x}",
         "latency_s": latency_s,
-        "rows": [list(row) for row in rows],
+        "rows": rows,
     }
 
 
@@ -63,7 +63,7 @@ def test_models_that_are_left_out_are_predicted_within_a_fifth_and_by_the_interv
     inside = []
     for seed in range(100, 160):
         line = drawn_line(seed)
-        said = predict_seconds(lines, [tuple(row) for row in line["rows"]])
+        said = predict_seconds(lines, line["rows"])
         assert said.low is not None
         assert said.high is not None
         inside.append(said.low <= line["latency_s"] <= said.high)
@@ -72,7 +72,7 @@ def test_models_that_are_left_out_are_predicted_within_a_fifth_and_by_the_interv
 
 def test_what_was_measured_at_its_size_is_told_from_what_was_not() -> None:
     lines = [drawn_line(seed) for seed in range(4)]
-    rows = [tuple(row) for row in lines[0]["rows"]]
+    rows = lines[0]["rows"]
     assert predict_seconds(lines, rows).measured == pytest.approx(1.0)
     huge = predict_seconds(lines, [("MatMul", 1e15, 1e10, 1e10, 0.0), ("Erf", 1e4, 1e4, 1e4, 0.0)])
     assert huge.extrapolated == pytest.approx(1.0)
@@ -84,7 +84,7 @@ def test_what_was_measured_at_its_size_is_told_from_what_was_not() -> None:
 
 def test_a_recurrent_layer_is_predicted_from_recurrent_ones_rather_than_from_products() -> None:
     lines = [drawn_line(seed) for seed in range(4)]
-    lines[0]["rows"] += [["LSTMSequence", 1e8, 1e6, 1e5, 5e-3], ["MatMul", 2e8, 2e6, 2e5, 1e-3]]
+    lines[0]["rows"] += [("LSTMSequence", 1e8, 1e6, 1e5, 5e-3), ("MatMul", 2e8, 2e6, 2e5, 1e-3)]
     lines[0]["latency_s"] += 6e-3
     said = predict_seconds(lines[:1], [("GRUSequence", 2e8, 2e6, 2e5, 0.0)])
     assert said.seconds == pytest.approx(1e-2, rel=0.2)  # twice the work of the layer that is known
@@ -93,12 +93,12 @@ def test_a_recurrent_layer_is_predicted_from_recurrent_ones_rather_than_from_pro
 def test_seconds_of_operations_add_up_to_those_of_the_model() -> None:
     line = drawn_line(0)
     doubled: MachineLine = {**line, "latency_s": 2 * line["latency_s"]}
-    rows = [tuple(row) for row in line["rows"]]
+    rows = line["rows"]
     assert predict_seconds([doubled], rows).seconds == pytest.approx(2 * predict_seconds([line], rows).seconds)
 
 
 def test_too_few_models_give_no_interval() -> None:
-    said = predict_seconds([drawn_line(0)], [tuple(row) for row in drawn_line(1)["rows"]])
+    said = predict_seconds([drawn_line(0)], drawn_line(1)["rows"])
     assert (said.low, said.high, said.error, said.models) == (None, None, None, 1)
 
 
@@ -162,6 +162,66 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = append_machine_line(tmp_path, {"schema": "placewright.machine/1", "fingerprint": "a" * 16})
     with pytest.raises(UsageError, match=path.name):
         read_machine_lines(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": [["MatMul", 1.0, 2.0]]},
+        {"rows": [["MatMul", 1.0, 2.0, 3.0, "fast"]]},
+        {"rows": [["MatMul", 1.0, 2.0, 3.0, -1.0]]},
+        {"rows": [["MatMul", 1.0, 2.0, 3.0, float("nan")]]},
+        {"latency_s": 0.0},
+    ],
+)
+def test_a_line_that_cannot_be_read_is_one_line_of_cause_and_one_of_remedy(
+    tmp_path: Path, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    append_machine_line(tmp_path / "machines", {**drawn_line(0), **change})
+    assert run_command_line(["predict", "model.xml", "--machines", str(tmp_path / "machines")]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert "holds a line that is damaged" in lines[0]
+    assert len(lines) == 2
+
+
+def test_lines_without_operations_that_take_time_say_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ov.save_model(two_towers(), tmp_path / "model.xml", compress_to_fp16=False)
+    folder = tmp_path / "machines"
+    append_machine_line(folder, {**drawn_line(0), "rows": []})
+    append_machine_line(folder, {**drawn_line(1), "rows": [["MatMul", 1.0, 2.0, 3.0, 0.0]]})
+    command = ["predict", str(tmp_path / "model.xml"), "--machines", str(folder)]
+    assert run_command_line(command) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert "knows no other model than this one whose operations take time" in lines[0]
+    assert len(lines) == 2
+    append_machine_line(folder, drawn_line(2))
+    assert run_command_line(command) == 0
+
+
+def test_errors_are_those_of_what_is_predicted_and_the_file_tells_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ov.save_model(two_towers(), tmp_path / "my model.xml", compress_to_fp16=False)
+    lines = [drawn_line(seed, noise=0.0) for seed in range(6)]
+    for i, line in enumerate(lines):
+        line["latency_s"] *= 2.0 ** (i % 2)  # half of the models are twice as slow as their operations tell
+    said = predict_seconds(lines, lines[0]["rows"])
+    apart = []
+    for line in lines:
+        others = [other for other in lines if other is not line]
+        apart.append(abs(predict_seconds(others, line["rows"]).seconds / line["latency_s"] - 1))
+    assert said.error == pytest.approx(np.median(apart), rel=0.3)
+    assert said.held_out is None
+    for line in lines:
+        append_machine_line(tmp_path / "machines", {**line, "held_out": float(np.log(1.25))})
+    command = ["predict", str(tmp_path / "my model.xml"), "--machines", str(tmp_path / "machines")]
+    assert run_command_line(command) == 0
+    told = capsys.readouterr().out
+    assert "The interval rests on 6 models" in told
+    assert "when they were added by 25%" in told
+    assert "--out 'my model-calibrated' --machines" in told
 
 
 def test_one_of_machine_and_machines_is_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
