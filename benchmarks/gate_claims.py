@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import Figure, figure, say, silent
-from pipeline.gate.gate import GateJournal, judge_figures, measure_starts
+from pipeline.gate.gate import GateJournal, judge_journal, measure_starts
 from pipeline.gate.gate_file import LEAST, TIMED, GatedModel
 from pipeline.gate.judge import Found, judge_all_figures
 from pipeline.gate.starts import GateStart
@@ -62,7 +62,7 @@ def found_by(kind: str, seed: int, slowdown: float, *, models: int, seconds: flo
         journal = GateJournal(Path(folder) / "starts.jsonl", "")
         source = SimulatedStarts(kind, np.random.default_rng(seed), slowdown)
         measure_starts(model, journal, source, seconds, claims, silent)
-        return judge_all_figures(judge_figures(model, journal.starts, claims, journal.end()))
+        return judge_all_figures(judge_journal(model, journal, claims))
 
 
 def figures(gates: int = GATES, seconds: float = SECONDS) -> Iterator[Figure]:

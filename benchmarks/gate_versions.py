@@ -53,13 +53,24 @@ def run_one_gate(model: str, before: str, after: str, seconds: float) -> dict[st
 
 
 def run_gates(
-    journal: Path, sides: tuple[str, str], models: Sequence[str], *, gates: int, seconds: float, minutes: float
+    journal: Path,
+    sides: tuple[str, str],
+    models: Sequence[str],
+    *,
+    asked: Sequence[str],
+    gates: int,
+    seconds: float,
+    minutes: float,
 ) -> list[dict[str, Any]]:
-    """Return the lines of a journal after gates were added to it until there are so many, or the time is up."""
-    lines = [dict(line) for line in load_lines(journal)]
+    """Return the lines of a journal after gates were added to it until there are so many, or the time is up.
+
+    asked: what sides these are; gates of others, or of another budget or models, do not count.
+    """
+    known = {"asked": [*asked, f"{seconds:g} s", *models]}
+    lines = [dict(line) for line in load_lines(journal) if line.get("asked") == known["asked"]]
     end = time.monotonic() + 60 * minutes
     while len(lines) < gates and time.monotonic() + FAIR * seconds < end:
-        lines.append(run_one_gate(models[len(lines) % len(models)], *sides, seconds))
+        lines.append({**known, **run_one_gate(models[len(lines) % len(models)], *sides, seconds)})
         append_line(journal, lines[-1])
         told = lines[-1]
         print(f"{len(lines)} of {gates}: {told['model']}: {told['text']}", file=sys.stderr, flush=True)
@@ -118,12 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gates = 2 * len(chosen.models) if chosen.what == "table" else chosen.gates
     with tempfile.TemporaryDirectory() as folder:
         after = chosen.after if chosen.what == "table" else chosen.before
+        asked = (chosen.what, chosen.before, after)
         if chosen.what == "slowed":
             after = str(slowed_environment(Path(folder), PERCENT))
         lines = run_gates(
             chosen.out / f"{chosen.what}.jsonl",
             (chosen.before, after),
             chosen.models,
+            asked=asked,
             gates=gates,
             seconds=chosen.seconds,
             minutes=chosen.minutes,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.cli.main import run_command_line
 from pipeline.gate import gate
 from pipeline.gate.starts import MeasuredStarts
 from tests import fake_runtime
@@ -38,6 +39,21 @@ def make_model(folder: Path, name: str = "model") -> Path:
     return path
 
 
-def short_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let starts be of the least number of turns."""
+def gated(tmp_path: Path, *more: str, budget: str = "30s") -> int:
+    """Return the exit code of a gate of model.xml from old/ to new/."""
+    model = make_model(tmp_path)
+    sides = ["--before", str(tmp_path / "old"), "--after", str(tmp_path / "new")]
+    arrays = ["--input", str(tmp_path / "model.npz")]
+    return run_command_line(["gate", str(model), *sides, *arrays, "--budget", budget, "--quiet", *more])
+
+
+def found(tmp_path: Path) -> dict[str, Any]:
+    """Return what a gate has written."""
+    document: dict[str, Any] = json.loads((tmp_path / "gate" / "gate.json").read_text(encoding="utf-8"))
+    return document
+
+
+def short_starts(monkeypatch: pytest.MonkeyPatch, look: int = gate.LOOK) -> None:
+    """Let starts be of the least number of turns; look: after how many they may decide."""
     monkeypatch.setattr(gate, "MeasuredStarts", SHORT)
+    monkeypatch.setattr(gate, "LOOK", look)

@@ -68,6 +68,7 @@ def gate(models: tuple[str, ...], out: Path, ci: str | None, **options: Any) -> 
     if ci is not None:
         console.print_result(files("pipeline.gate").joinpath("ci", f"{ci}.yml").read_text(encoding="utf-8").rstrip())
         return
+    gate_text.remove_gate(out)
     names = ("before", "after", "budget", "device", "runtime", "accuracy", "input", "shapes")
     asked = read_gate(GateOptions(models, file=options["config"], **{name: options[name] for name in names}))
     today = datetime.now(UTC).date()

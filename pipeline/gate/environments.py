@@ -14,20 +14,46 @@ BEGIN_S = 60.0  # that importing a runtime may take
 TIMEOUT_S = 300.0  # that loading a model, or a turn, may take
 OLDEST = ".".join(map(str, gate_child.OLDEST))
 PROGRAM = Path(gate_child.__file__).absolute()
+PROVIDERS = {
+    "CPU": (gate_child.CPU_PROVIDER,),
+    "GPU": tuple(f"{name}ExecutionProvider" for name in ("CUDA", "ROCM", "MIGraphX", "Dml", "WebGpu", "CoreML")),
+}  # of ONNX Runtime, by device
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An interpreter and the runtime in it."""
+    """An interpreter and the runtime in it.
+
+    there: all runtimes that it has. providers: what ONNX Runtime can run on, by its names.
+    """
 
     python: str
     python_version: str
     runtime: str
     version: str
+    there: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the runtime in words."""
         return f"{self.runtime} {self.version.partition('-')[0]}"
+
+    def device(self, asked: str) -> str:
+        """Return a device by the name that the runtime knows: of ONNX Runtime its providers.
+
+        Raises:
+            UsageError: ONNX Runtime cannot run on it here.
+        """
+        if self.runtime != "onnxruntime":
+            return asked
+        wanted = [PROVIDERS.get(name, (name,)) for name in asked.split(",")]
+        found = [next((name for name in names if name in self.providers), "") for names in wanted]
+        if not all(found):
+            raise UsageError(
+                f"{self} of {self.python} cannot run on {asked}; it has {', '.join(self.providers) or 'no provider'}.",
+                "Name another --device, or install the ONNX Runtime that has it.",
+            )
+        return ",".join(found)
 
     def start(self) -> Child:
         """Return the measuring child here, which imports its runtime until it is asked to begin."""
@@ -92,4 +118,17 @@ def look_at_environment(python: Path | None, runtime: str) -> Environment:
             f"{name} of {path} cannot be imported: {fault}.",
             f"Repair it: {path} -m pip install --force-reinstall {name}",
         )
-    return Environment(path, version, name, told["version"])
+    return Environment(path, version, name, told["version"], tuple(told["there"]), tuple(told["providers"]))
+
+
+def look_at_environments(before: Path | None, after: Path | None, runtime: str) -> tuple[Environment, Environment]:
+    """Return what the interpreters of both sides have: unless a runtime is asked for, the first that is in both.
+
+    Raises:
+        UsageError: as of `look_at_environment`.
+    """
+    found = look_at_environment(before, runtime), look_at_environment(after, runtime)
+    both = [name for name in found[0].there if name in found[1].there]
+    if runtime or not both or found[0].runtime == found[1].runtime:
+        return found
+    return look_at_environment(before, both[0]), look_at_environment(after, both[0])

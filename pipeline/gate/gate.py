@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -18,7 +19,6 @@ from coarsen.reading.model.files import model_sha256
 from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.sizes.given_inputs import load_inputs
 from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
-from pipeline.core.deadline import Deadline
 from pipeline.core.errors import (
     MeasurementError,
     ModelError,
@@ -28,24 +28,38 @@ from pipeline.core.errors import (
     UsageError,
 )
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.gate.environments import Environment, look_at_environment
+from pipeline.gate.environments import Environment, look_at_environments
 from pipeline.gate.first_look import FirstLook, look_at_sides
-from pipeline.gate.gate_file import FIGURES, LEAST, OUTPUTS, RUNS, Figure, Gate, GatedModel, Side
+from pipeline.gate.gate_file import FIGURES, OUTPUTS, RUNS, Figure, Gate, GatedModel, Side
 from pipeline.gate.judge import LEVEL, FigureRecord, judge_all_figures, judge_figure
-from pipeline.gate.starts import AFTER, BEFORE, GateSide, GateStart, MeasuredStarts, Mode, SideFailed, Starts, Which
+from pipeline.gate.starts import (
+    AFTER,
+    BEFORE,
+    TAIL,
+    GateSide,
+    GateStart,
+    MeasuredStarts,
+    Mode,
+    SideFailed,
+    Starts,
+    Which,
+)
 from pipeline.shared.checks import CHECKS, ReferenceOrder, load_by_kind, save_by_kind
 from pipeline.shared.model_inputs import GIVEN_KIND
+from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.store.store import file_digest, json_digest
 from pipeline.system.json_lines import append_line, load_lines
 from pipeline.system.machine_lock import measuring_alone
 from pipeline.system.private_files import make_alike
+from runtime.machines.devices import hardware_facts, hardware_fingerprint
 from runtime.measuring.contest.statistics import Rules
 
 JOURNAL = "starts.jsonl"
 LOOK = 6  # starts after which a model that is decided has no more
 MOST_STARTS = 40
+EARLY = 4  # all looks together may be wrong by 5 %: of that the early look has a quarter, the first end a half ..
 LOCATE_SHARE = 0.2  # of a model's time, for finding which operation departs first
-PROTOCOL = 1  # what starts are told apart by where their meaning changes
+PROTOCOL = 2  # what starts are told apart by where their meaning changes
 Verdict = Literal["broken", "unreadable", "differs", "slower", "undecided", "repaired", "faster", "same"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)  # the worst first
 ERRORS: Mapping[Verdict, type[PlacewrightError]] = {
@@ -61,13 +75,15 @@ Say = Callable[[str], None]
 class GateCheck:
     """One thing that was looked at: a figure, outputs or whether it runs. words: what was found.
 
-    fails: the verdict that it makes; "" where it passes. accepted: by which exception it passes.
+    fails: the verdict that it makes; "" where it passes. accepted: by which exception it passes. told: whether it can
+    be told.
     """
 
     what: str
     words: str
     fails: Verdict | Literal[""] = ""
     accepted: str = ""
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +133,17 @@ class GateRecord:
 class GateJournal:
     """What was measured of one model on two sides, in a file of JSON Lines; lines of others are left alone.
 
-    ended: after how many starts earlier runs have judged them.
+    ended: after how many starts runs have judged them, one after the other. stopped: the side that failed twice in a
+    row in a start of this run, which ended them.
     """
 
     path: Path
     context: str
     look: FirstLook | None = None
     starts: list[GateStart] = field(default_factory=list)
-    ended: set[int] = field(default_factory=set)
+    ended: list[int] = field(default_factory=list)
     seconds: float = 0.0
+    stopped: SideFailed | None = None
 
     @classmethod
     def of(cls, path: Path, context: str) -> GateJournal:
@@ -141,7 +159,7 @@ class GateJournal:
                 journal.starts.append(TypeAdapter(GateStart).validate_python(line["start"]))
                 journal.seconds += journal.starts[-1].seconds
             elif "ended" in line:
-                journal.ended.add(line["ended"])
+                journal.ended.append(line["ended"])
         return journal
 
     def add_look(self, look: FirstLook, seconds: float) -> None:
@@ -157,11 +175,16 @@ class GateJournal:
         append_line(self.path, {"context": self.context, "start": asdict(start)})
 
     def end(self) -> int:
-        """Note that the starts are judged now; return how often they are looked at in all, the early look included."""
+        """Note that the starts are judged now; return one over this look's share of what all may be wrong by.
+
+        That is a half the first time, an eighth the second time, and so on: with EARLY never more than all, however
+        often a gate goes on.
+        """
         if len(self.starts) not in self.ended:
-            self.ended.add(len(self.starts))
+            self.ended.append(len(self.starts))
             append_line(self.path, {"context": self.context, "ended": len(self.starts)})
-        return 1 + len(self.ended)
+        before = self.ended.index(len(self.starts))
+        return 2 ** (before + 2) if before else 2
 
 
 def run_gate(gate: Gate, out: Path, *, today: date, say: Say, remeasure: bool = False) -> GateRecord:
@@ -172,10 +195,13 @@ def run_gate(gate: Gate, out: Path, *, today: date, say: Say, remeasure: bool = 
     Raises:
         UsageError: a side has no runtime that can be imported, or inputs do not fit.
     """
-    environments = {
-        side: look_at_environment(what.python, gate.runtime)
-        for side, what in (("before", gate.before), ("after", gate.after))
-    }
+    for path in dict.fromkeys(model.input for model in gate.models if model.input is not None):
+        load_inputs(path, inputs_sha256(str(path)))
+    found = look_at_environments(gate.before.python, gate.after.python, gate.runtime)
+    environments: dict[Which, Environment] = dict(zip((BEFORE, AFTER), found, strict=True))
+    for side, what in ((BEFORE, gate.before), (AFTER, gate.after)):
+        environments[side].device(what.device or gate.device)
+    machine = hardware_fingerprint(hardware_facts())
     try:
         make_alike(out)
     except OSError as error:
@@ -188,7 +214,9 @@ def run_gate(gate: Gate, out: Path, *, today: date, say: Say, remeasure: bool = 
     with measuring_alone(say):
         for i, model in enumerate(gate.models):
             share_s = left_s / (len(gate.models) - i)
-            row = _gate_model(gate, model, environments, out / JOURNAL, share_s, claims=claims, today=today, say=say)
+            row = _gate_model(
+                gate, model, environments, machine, out / JOURNAL, share_s, claims=claims, today=today, say=say
+            )
             left_s = max(0.0, left_s - row.seconds)
             rows.append(row)
     return _summarise(gate, environments, rows)
@@ -197,7 +225,8 @@ def run_gate(gate: Gate, out: Path, *, today: date, say: Say, remeasure: bool = 
 def _gate_model(  # noqa: PLR0913  all of them by name
     gate: Gate,
     model: GatedModel,
-    environments: Mapping[str, Environment],
+    environments: Mapping[Which, Environment],
+    machine: str,
     journal_path: Path,
     share_s: float,
     *,
@@ -215,7 +244,7 @@ def _gate_model(  # noqa: PLR0913  all of them by name
         inputs = Path(folder) / "inputs.npz"
         say(f"{model.name}: reading")
         try:
-            journal = GateJournal.of(journal_path, _context(model, sides, modes, gate.accuracy))
+            journal = GateJournal.of(journal_path, _context(model, sides, modes, gate.accuracy, machine))
             if journal.look is None or len(journal.starts) < MOST_STARTS:
                 _write_inputs(model, inputs)
         except ModelError as error:  # of the OpenVINO that is here: whatever the sides do, nobody knows what it takes
@@ -224,8 +253,7 @@ def _gate_model(  # noqa: PLR0913  all of them by name
             return _judge(gate, model, environments, GateJournal(journal_path, "", look), claims, today, "")
         if journal.look is None:
             say(f"{model.name}: comparing outputs and kernels")
-            locate = Deadline.after(LOCATE_SHARE * share_s)
-            look = look_at_sides(sides, inputs, Path(folder), gate.accuracy, locate)
+            look = look_at_sides(sides, inputs, Path(folder), gate.accuracy, LOCATE_SHARE * share_s)
             journal.add_look(look, time.monotonic() - begun)
         if journal.look is not None and not journal.look.failed:
             measured = MeasuredStarts(sides[BEFORE], sides[AFTER], inputs, modes)
@@ -234,49 +262,61 @@ def _gate_model(  # noqa: PLR0913  all of them by name
     few = ""
     if len(journal.starts) < enough and not (journal.look and journal.look.failed):
         each_s = journal.starts[-1].seconds if journal.starts else share_s
-        few = f"{len(journal.starts)} of at least {enough} starts; add {math.ceil(enough * each_s)} s to --budget"
+        more = f"add {math.ceil(enough * each_s)} s to --budget" if journal.stopped is None else "then a side failed"
+        few = f"{len(journal.starts)} of at least {enough} starts; {more}"
     return _judge(gate, model, environments, journal, claims, today, few)
 
 
 def measure_starts(
     model: GatedModel, journal: GateJournal, source: Starts, share_s: float, claims: int, say: Say
 ) -> None:
-    """Add starts until they decide at the look, the time is used up, or a side fails twice in a row."""
-    longest_s = 0.0
-    failures = 0
-    while len(journal.starts) < MOST_STARTS and journal.seconds + longest_s <= share_s:
-        if (
-            len(journal.starts) == LOOK
-            and judge_all_figures(judge_figures(model, journal.starts, claims, 2)) != "undecided"
-        ):
+    """Add starts until they decide at the look, the time is used up, or a side fails twice in a row.
+
+    One that has failed is tried again however much time is left.
+    """
+    longest_s = max((start.seconds for start in journal.starts), default=0.0)
+    failures: Counter[Which] = Counter()
+    while len(journal.starts) < MOST_STARTS and (failures or journal.seconds + longest_s <= share_s):
+        if _decided_early(model, journal, claims):
             return
         number = len(journal.starts) + 1
         say(f"{model.name}: start {number}, {max(0.0, share_s - journal.seconds):.0f} s left for it")
         begun = time.monotonic()
         found = source.start(number)
         if isinstance(found, SideFailed):
-            failures += 1
             journal.seconds += time.monotonic() - begun
-            if failures > found.failed.transient:
-                journal.look = replace(
-                    journal.look or FirstLook(), failed={found.side: (found.failed.kind, found.failed.message)}
-                )
+            failures[found.side] += 1
+            if failures[found.side] > 1:
+                journal.stopped = found
                 return
             continue
-        failures = 0
+        failures.clear()
         journal.add_start(found)
         longest_s = max(longest_s, found.seconds)
 
 
+def _decided_early(model: GatedModel, journal: GateJournal, claims: int) -> bool:
+    """Return whether there are as many starts as the look is after, and they decide."""
+    return (
+        len(journal.starts) == LOOK
+        and judge_all_figures(_judge_figures(model, journal.starts, claims, EARLY)) != "undecided"
+    )
+
+
 def _gate_side(gate: Gate, side: Side, environment: Environment, model: Path) -> GateSide:
-    return GateSide(environment, model, side.device or gate.device, side.settings)
+    return GateSide(environment, model, environment.device(side.device or gate.device), side.settings)
 
 
-def _context(model: GatedModel, sides: Mapping[Which, GateSide], modes: Sequence[str], accuracy: str) -> str:
+def _context(
+    model: GatedModel, sides: Mapping[Which, GateSide], modes: Sequence[str], accuracy: str, machine: str
+) -> str:
     """Return what starts of a model depend on, as a digest."""
-    told = [[model_sha256(s.model), asdict(s.environment), s.device, dict(s.settings)] for s in sides.values()]
+    told = [
+        [model_sha256(s.model), asdict(replace(s.environment, there=(), providers=())), s.device, dict(s.settings)]
+        for s in sides.values()
+    ]
     data = file_digest(model.input) if model.input else ""
-    return json_digest([PROTOCOL, told, data, list(model.shapes), list(modes), accuracy])
+    return json_digest([PROTOCOL, machine, told, data, list(model.shapes), list(modes), accuracy])
 
 
 def _write_inputs(model: GatedModel, path: Path) -> None:
@@ -305,7 +345,13 @@ def _write_inputs(model: GatedModel, path: Path) -> None:
         save_by_kind(path, load_by_kind(checks))
 
 
-def judge_figures(
+def judge_journal(model: GatedModel, journal: GateJournal, claims: int) -> dict[Figure, FigureRecord]:
+    """Return what the starts of a model say in the end, by the level of the look that they end with."""
+    early = _decided_early(model, journal, claims)
+    return _judge_figures(model, journal.starts, claims, EARLY if early or not journal.starts else journal.end())
+
+
+def _judge_figures(
     model: GatedModel, starts: Sequence[GateStart], claims: int, looks: int
 ) -> dict[Figure, FigureRecord]:
     """Return what starts say of every figure that they have."""
@@ -316,22 +362,28 @@ def judge_figures(
 def _judge(
     gate: Gate,
     model: GatedModel,
-    environments: Mapping[str, Environment],
+    environments: Mapping[Which, Environment],
     journal: GateJournal,
     claims: int,
     today: date,
     few: str,
 ) -> GatedRecord:
-    """Return what is said of one model."""
+    """Return what is said of one model. few: why there are too few starts."""
     look = journal.look or FirstLook()
-    figures = judge_figures(model, journal.starts, claims, journal.end() if journal.starts else 2)
+    figures = judge_journal(model, journal, claims)
+    compared = not look.failed
+    notes = list(look.notes)
+    if (stopped := journal.stopped) is not None:
+        kind, words = stopped.failed.kind, refusal_in_words(stopped.failed.message)
+        if stopped.side == AFTER:
+            look = replace(look, failed={AFTER: (kind, words)})
+        else:
+            failing = f"{environments[BEFORE]}, the side before, failed twice in start {len(journal.starts) + 1}"
+            notes.append(f"{failing}: {words.rstrip('.')}. What is said rests on the starts before it.")
     checks = [_running_check(look, environments)]
-    if not look.failed:
-        first = f"; the first operation that departs is {look.first}" if look.first else ""
-        apart = f"{look.why_not}{first}" if look.why_not else "outputs agree"
-        checks.append(GateCheck(OUTPUTS, apart, "differs" if look.why_not else ""))
-        checks += [_figure_check(f) for f in figures.values() if f.limit is not None]
-    notes: list[str] = []
+    if compared:
+        checks.append(_outputs_check(look))
+        checks += [_figure_check(f, figures.get(f), journal.starts) for f in FIGURES if f in model.limits]
     judged: list[GateCheck] = []
     for check in checks:
         known = gate.accepts(model.name, check.what)
@@ -339,7 +391,7 @@ def _judge(
             judged.append(check)
         elif not check.fails:
             judged.append(check)
-            if check.words and not few:
+            if check.told:
                 notes.append(f"The exception for {check.what} ({known.reason}) has nothing to accept; remove it.")
         elif known.until < today:
             words = f"{check.words}; its exception ({known.reason}) expired on {known.until}"
@@ -350,10 +402,11 @@ def _judge(
         else:
             judged.append(replace(check, accepted=f"accepted until {known.until}: {known.reason}"))
     worst = next((v for v in ERRORS if any(c.fails == v for c in judged)), None)
-    verdict: Verdict = worst or ("repaired" if look.failed else judge_all_figures(figures))
+    rest: Verdict = judge_all_figures(figures) if all(c.told for c in judged) else "undecided"
+    verdict: Verdict = worst or ("repaired" if look.failed else rest)
     if any(f.disturbed for f in figures.values() if f.limit is not None):
         notes.append("Two processes of the side before differ: other processes disturb this machine.")
-    telling = [c for c in judged if c.fails] or [c for c in judged if c.what in figures or look.failed] or judged
+    telling = [c for c in judged if c.fails] or [c for c in judged if c.what in FIGURES or not c.told] or judged
     text = "; ".join(c.words + (f" ({c.accepted})" if c.accepted else "") for c in telling)
     return GatedRecord(
         model=model.name,
@@ -369,8 +422,8 @@ def _judge(
     )
 
 
-def _running_check(look: FirstLook, environments: Mapping[str, Environment]) -> GateCheck:
-    said = {side: f"{environments[side]}: {words}" for side, (_, words) in look.failed.items()}
+def _running_check(look: FirstLook, environments: Mapping[Which, Environment]) -> GateCheck:
+    said = {side: f"{environments[side]}: {look.failed[side][1]}" for side in (BEFORE, AFTER) if side in look.failed}
     if not said:
         return GateCheck(RUNS, "both run it")
     if len(said) == 2:
@@ -381,32 +434,42 @@ def _running_check(look: FirstLook, environments: Mapping[str, Environment]) -> 
     return GateCheck(RUNS, f"only the side after runs it; {said[BEFORE]}")
 
 
-def _figure_check(figure: FigureRecord) -> GateCheck:
-    """Return what is said of a figure with a limit."""
-    limit = figure.limit or LEAST
-    if figure.ratio is None:
-        return GateCheck(figure.figure, f"{figure.figure}: a single start")
-    unit = "as much" if figure.figure.startswith("memory") else "as long"
-    per = " per inference" if figure.figure == "throughput" else ""
+def _outputs_check(look: FirstLook) -> GateCheck:
+    if not look.why_not:
+        said = f"cannot tell: {look.not_compared}" if look.not_compared else "outputs agree"
+        return GateCheck(OUTPUTS, said, told=not look.not_compared)
+    first = f"; the first operation that departs is {look.first}" if look.first else ""
+    return GateCheck(OUTPUTS, f"{look.why_not}{first}", "differs")
+
+
+def _figure_check(name: Figure, figure: FigureRecord | None, starts: Sequence[GateStart]) -> GateCheck:
+    """Return what is said of a figure with a limit; figure: None where no start has it."""
+    if figure is None or figure.ratio is None:
+        lacking = f"no start has {TAIL} latencies" if name == "p99" else "this system does not tell"
+        why = "no start" if not starts else "a single start" if figure else lacking
+        return GateCheck(name, f"{name}: cannot tell, not measured: {why}", told=False)
+    unit = "as much" if name.startswith("memory") else "as long"
+    per = " per inference" if name == "throughput" else ""
     times = f"{figure.ratio.ratio:.3f} times {unit}{per} ({figure.ratio.low:.3f} to {figure.ratio.high:.3f})"
     said = {
         "slower": f"worse, {times}",
         "faster": f"better, {times}",
-        "same": f"no difference beyond {100 * limit:g} %, {times}",
+        "same": f"no difference beyond {100 * (figure.limit or 0):g} %, {times}",
         "undecided": f"cannot tell, {times}",
     }[figure.found]
-    return GateCheck(figure.figure, f"{figure.figure}: {said}", "slower" if figure.found == "slower" else "")
+    fails: Verdict | Literal[""] = "slower" if figure.found == "slower" else ""
+    return GateCheck(name, f"{name}: {said}", fails, told=figure.found != "undecided")
 
 
 def _extent(what: str, look: FirstLook, figures: Mapping[Figure, FigureRecord]) -> float:
     """Return by how much a check fails, as a share; infinite where that has no measure."""
-    if what == OUTPUTS and look.difference is not None:
+    if what == OUTPUTS and look.difference is not None and look.values_alone:
         return look.difference
     ratio = next((f.ratio for f in figures.values() if f.figure == what), None)
     return ratio.ratio - 1 if ratio is not None else math.inf
 
 
-def _summarise(gate: Gate, environments: Mapping[str, Environment], rows: Sequence[GatedRecord]) -> GateRecord:
+def _summarise(gate: Gate, environments: Mapping[Which, Environment], rows: Sequence[GatedRecord]) -> GateRecord:
     failing = [row for row in rows if not row.passed]
     worst = next(v for v in VERDICTS if any(row.verdict == v for row in failing or rows))
     sides = {
@@ -446,8 +509,9 @@ def refuse_change(record: GateRecord) -> None:
     failing = [row for row in record.models if not row.passed]
     if not failing:
         return
-    worst = next(v for v in ERRORS if any(row.verdict == v for row in failing))
-    told = [f"{row.model}: {row.text}" for row in failing if row.verdict == worst]
+    fails = [(check.fails, row) for row in failing for check in row.checks if check.fails and not check.accepted]
+    worst = next(v for v in ERRORS if any(fail == v for fail, _ in fails))
+    told = [f"{row.model}: {row.text}" for fail, row in fails if fail == worst]
     more = f"; and {len(failing) - 1} more of {len(record.models)} models fail" if len(failing) > 1 else ""
     remedies: Mapping[Verdict, str] = {
         "unreadable": "Repair or replace the model; one that only these versions read needs --input DATA.npz.",

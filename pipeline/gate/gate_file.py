@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -30,7 +31,7 @@ CHECKS = (*FIGURES, OUTPUTS, RUNS)
 LEAST = 0.02  # share by which a figure may get worse unless a limit says otherwise
 PER_MODEL_S = 60.0
 PYTHONS = ("bin/python", "bin/python3", "Scripts/python.exe", "python.exe")
-INTERPRETERS = ("python", "pypy")
+INTERPRETER = re.compile(r"(python|pypy)[\d.]*[a-z]?(\.exe)?", re.IGNORECASE)
 REMEDY = (
     'Write models = ["model.onnx"], and maybe before = "old/", after = "new/", budget = "120s", limits.latency = "5%", '
     "[[model]] with path and limits, and [[accept]] with model, what, until and reason."
@@ -169,25 +170,25 @@ def read_gate(options: GateOptions) -> Gate:
     if not any(given or said for _, given, said in told):
         raise UsageError(f"In {where}: neither side is given.", "placewright gate model.xml --before old/ --after new/")
     limits = dict.fromkeys(TIMED, LEAST) | _parse_limits(document.get("limits", {}), where)
-    if options.models:
-        entries = [GatedModelEntry(path=model) for model in options.models]
-    else:
-        entries = [GatedModelEntry(path=str(folder / m)) for m in document.get("models", [])]
-        for entry in document.get("model", []):
-            entries.append({**entry, "path": str(folder / entry["path"])})
     own = sides[0].model or sides[1].model
-    if not entries and own is not None:
-        entries = [GatedModelEntry(path=str(own))]
-    if not entries:
+    listed = [*(GatedModelEntry(path=path) for path in document.get("models", [])), *document.get("model", [])]
+    chosen = [Path(m) for m in options.models] or [folder / e["path"] for e in listed] or ([own] if own else [])
+    if not chosen:
         raise UsageError("There is no model to compare.", "placewright gate model.xml --before old/ --after new/")
-    if len(entries) > 1 and own is not None:
-        raise UsageError(f"{own} stands against {len(entries)} models.", "Give one model, or environments alone.")
-    names = _distinct_names([Path(e["path"]) for e in entries])
-    by_name = {Path(e["path"]).name: e for e in document.get("model", [])} if options.models else {}
-    models = []
-    for name, entry in zip(names, entries, strict=True):
-        described = by_name.get(Path(entry["path"]).name, entry)
-        models.append(_gated_model(name, Path(entry["path"]), described, limits, sides, folder, options))
+    if len(chosen) > 1 and own is not None:
+        raise UsageError(f"{own} stands against {len(chosen)} models.", "Give one model, or environments alone.")
+    twice = next((path for i, path in enumerate(chosen) if path.resolve() in [p.resolve() for p in chosen[:i]]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is listed twice.", "Name every model once, in models or as a [[model]].")
+    names = _distinct_names(chosen)
+    entries = [_entry_of(path, listed, folder) for path in chosen]
+    models = [
+        _gated_model(name, path, entry, limits, sides, folder, options)
+        for name, path, entry in zip(names, chosen, entries, strict=True)
+    ]
+    known = {alias: n for n, p, e in zip(names, chosen, entries, strict=True) for alias in (n, str(p), e["path"])}
+    left = [entry["path"] for entry in listed if entry not in entries]
+    others = {name for path in left for name in (path, Path(path).name)}
     budget = options.budget or document.get("budget")
     return Gate(
         sides[0],
@@ -197,8 +198,15 @@ def read_gate(options: GateOptions) -> Gate:
         options.device or document.get("device", "CPU"),
         options.runtime or document.get("runtime", ""),
         options.accuracy or document.get("accuracy", "usual"),
-        _parse_accepted(document.get("accept", []), names, where),
+        _parse_accepted(document.get("accept", []), known, others, where),
     )
+
+
+def _entry_of(path: Path, listed: Sequence[GatedModelEntry], folder: Path) -> GatedModelEntry:
+    """Return what the file says of a model: of its path, or else of the only one of its name."""
+    same = [e for e in listed if (folder / e["path"]).resolve() == path.resolve()]
+    named = [e for e in listed if Path(e["path"]).name == path.name]
+    return same[0] if same else named[0] if len(named) == 1 else GatedModelEntry(path=str(path))
 
 
 def _read_file(path: Path | None) -> GateFile:
@@ -224,7 +232,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
             else:
                 raise UsageError(f"{path} holds neither an interpreter nor a finished run.", SIDE_REMEDY)
         elif path.is_file():
-            interpreter = path.name.lower().startswith(INTERPRETERS)
+            interpreter = INTERPRETER.fullmatch(path.name)
             side = replace(side, python=path) if interpreter else replace(side, model=path)
         elif "=" in part:
             key, _, value = part.partition("=")
@@ -283,25 +291,24 @@ def _parse_limits(table: Mapping[str, str], where: str) -> dict[Figure, float]:
     return limits
 
 
-def _parse_accepted(entries: Sequence[AcceptEntry], names: Sequence[str], where: str) -> tuple[Accepted, ...]:
+def _parse_accepted(
+    entries: Sequence[AcceptEntry], known: Mapping[str, str], others: Container[str], where: str
+) -> tuple[Accepted, ...]:
+    """Return the exceptions for models of this gate. known: by all that a model may be called. others: of the file."""
+    accepted = []
     for entry in entries:
         if entry["what"] not in CHECKS:
             raise UsageError(
                 f"In {where}: nothing is called {entry['what']!r} that could be accepted.",
                 suggest_name(entry["what"], CHECKS),
             )
-        if entry["model"] not in names:
+        up_to = parse_share(entry["up_to"], "accepted share") if "up_to" in entry else None
+        if entry["model"] in known:
+            name = known[entry["model"]]
+            accepted.append(Accepted(name, entry["what"], entry["until"], entry["reason"], up_to))
+        elif entry["model"] not in others:
             raise UsageError(
                 f"In {where}: an exception is for {entry['model']}, which is no model of this gate.",
-                suggest_name(entry["model"], names),
+                suggest_name(entry["model"], list(known)),
             )
-    return tuple(
-        Accepted(
-            e["model"],
-            e["what"],
-            e["until"],
-            e["reason"],
-            parse_share(e["up_to"], "accepted share") if "up_to" in e else None,
-        )
-        for e in entries
-    )
+    return tuple(accepted)

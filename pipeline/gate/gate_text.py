@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
 
+from pipeline.core.errors import UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.gate.first_look import KernelChange
 from pipeline.gate.gate import GatedRecord, GateRecord
@@ -27,6 +29,7 @@ VERDICTS: Mapping[str, str] = {
 }
 COLUMNS = ("model", "verdict", "figure", "before", "after", "times", "interval", "found")
 MARKS: Mapping[bool, str] = {True: "passed", False: "**failed**"}
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML has not
 FILES = ("gate.json", "junit.xml", "summary.md", "gate.html")
 
 
@@ -44,6 +47,22 @@ def write_gate(record: GateRecord, out: Path) -> None:
     )
     for name, write in zip(FILES, writers, strict=True):
         write(out / name)
+
+
+def remove_gate(out: Path) -> None:
+    """Remove what an earlier gate has found from a folder: one that ends early shall not seem to have found it.
+
+    Raises:
+        UsageError: it cannot be removed.
+    """
+    for path in (out / name for name in FILES):
+        try:
+            if path.is_file():
+                path.unlink()
+        except OSError as error:
+            raise UsageError(
+                f"{path} cannot be removed: {error.strerror}.", "Choose another folder for --out."
+            ) from error
 
 
 def verdict_words(row: GatedRecord) -> str:
@@ -90,14 +109,13 @@ def junit_text(record: GateRecord) -> str:
     suite = ElementTree.Element("testsuite", name=f"placewright gate: {record.text}")
     counts = {"tests": 0, "failures": 0, "skipped": 0, "errors": 0}
     for row in record.models:
-        undecided = {f.figure for f in row.figures if f.found == "undecided"}
         for check in row.checks:
             case = ElementTree.SubElement(suite, "testcase", classname=row.model, name=check.what)
             counts["tests"] += 1
             if check.fails and not check.accepted:
                 ElementTree.SubElement(case, "failure", message=check.words, type=check.fails)
                 counts["failures"] += 1
-            elif check.accepted or check.what in undecided:
+            elif check.accepted or not check.told:
                 ElementTree.SubElement(case, "skipped", message=check.accepted or check.words)
                 counts["skipped"] += 1
             else:
@@ -105,12 +123,12 @@ def junit_text(record: GateRecord) -> str:
     for name, count in counts.items():
         suite.set(name, str(count))
     ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", ElementTree.tostring(suite, "unicode", xml_declaration=True)) + "\n"
 
 
 def markdown_text(record: GateRecord) -> str:
     """Return what was found as Markdown, for the summary of a CI job."""
-    lines = [f"## placewright gate: {MARKS[record.passed]}", "", record.text, ""]
+    lines = [f"## placewright gate: {MARKS[record.passed]}", "", _markdown_cell(record.text), ""]
     lines += ["| model | verdict | latency | throughput | | found |", "|---|---|---|---|---|---|"]
     for row in record.models:
         figures = {f.figure: _ratio_texts(f) for f in row.figures}
@@ -137,7 +155,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
 
 
 def page_text(record: GateRecord) -> str:

@@ -4,17 +4,18 @@ Nothing of placewright is there: the interpreter is that of another environment,
 2024.4 on, or ONNX Runtime. It speaks one JSON object per line, as `runtime.measuring.process.worker` does: a command on
 standard input, an answer on standard output. A fault is an answer, {"error": {kind, message}}.
 
-    begin    {runtime}                               -> {python, runtime, version, fault}; "" for whichever is there
+    begin    {runtime}                               -> {python, runtime, version, fault, there, providers}
     load     {model, inputs, device, settings, mode} -> read_s, compile_s, first_s, memory, requests, precision, devices
     run      {seconds, minimum}                      -> {samples_s, period_s}
-    outputs  {path}                                  -> {names}; writes the outputs, by kind of inputs, as npz
+    outputs  {path}                                  -> {names, left_out}; writes outputs, by kind of inputs, as npz
     kernels  {}                                      -> {kernels: [[operation, kernel, precision, device]]}
     graph    {}                                      -> {producers: {operation: [operations]}, results: [operations]}
     results  {operations, path}                      -> {}; writes results of operations on the timed inputs, as npz
     memory   {}                                      -> {peak_bytes} since the model was compiled
 
-inputs: an npz with arrays "KIND/NAME"; those of the first kind are timed. mode: "latency", one inference at a time, or
-"throughput", as many as the runtime wants. Memory is None where the system does not tell.
+runtime: "" for whichever is there. inputs: an npz with arrays "KIND/NAME"; those of the first kind are timed. mode:
+"latency", one inference at a time, or "throughput", as many as the runtime wants. left_out: names of outputs that no
+array holds. Precisions go by OpenVINO's names. Memory is None where the system does not tell.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ HINT, STREAMS = "PERFORMANCE_HINT", "NUM_STREAMS"
 THREADS = "intra_op_num_threads"
 ENUMERATIONS = {"graph_optimization_level": "GraphOptimizationLevel", "execution_mode": "ExecutionMode"}
 RUNTIMES = ("openvino", "onnxruntime")
+ALONE = "alone"  # the kind of inputs of a model that takes none
+CPU_PROVIDER = "CPUExecutionProvider"
+PRECISIONS = {
+    "float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64", "bool": "boolean", "int8": "i8",
+    "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
+}  # fmt: skip
 
 
 class OpenVinoModel:
@@ -92,9 +99,13 @@ class OpenVinoModel:
         """Wait for its end."""
         self.requests[i].wait()
 
-    def outputs(self) -> dict[str, Any]:
-        """Return the outputs of the last inference of the first request, by "output_0" and so on."""
-        return {f"output_{i}": self._array(tensor) for i, tensor in enumerate(self.requests[0].output_tensors)}
+    def outputs(self) -> list[tuple[str, Any]]:
+        """Return the outputs of the last inference of the first request, each with its name."""
+        found = zip(self.model.outputs, self.requests[0].output_tensors)
+        return [
+            (port.get_any_name() if port.get_names() else f"output_{i}", self._array(tensor))
+            for i, (port, tensor) in enumerate(found)
+        ]
 
     def _array(self, tensor: Any) -> Any:
         import numpy as np
@@ -105,10 +116,6 @@ class OpenVinoModel:
         if tensor.element_type == self.ov.Type.bf16:  # numpy has none: its bits are the upper half of those of f32
             array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return array
-
-    def names(self) -> list[str]:
-        """Return what the outputs are called."""
-        return [port.get_any_name() if port.get_names() else f"output_{i}" for i, port in enumerate(self.model.outputs)]
 
     def describe(self) -> dict[str, Any]:
         """Return what it is computed in, and where."""
@@ -163,21 +170,21 @@ class OpenVinoModel:
         other.compile("latency")
         other.feed(arrays)
         other.infer()
-        found = list(other.outputs().values())
+        found = [array for _, array in other.outputs()]
         sources = [result.input_value(0) for result in other.model.get_results()]
         names = [v.get_node().get_friendly_name() if v.get_index() == 0 else "" for v in sources]
         return {name: array for name, array in zip(names, found) if name in wanted}
 
 
 class OnnxRuntimeModel:
-    """A model that ONNX Runtime has loaded; device: providers, by their names."""
+    """A model that ONNX Runtime has loaded; device: CPU, or providers, by their names."""
 
     def __init__(self, path: str, device: str, settings: dict[str, str]) -> None:
         import onnxruntime
 
         self.ort, self.path, self.settings = onnxruntime, path, settings
         onnxruntime.set_default_logger_severity(4)
-        self.providers = [p for p in device.split(",") if p.endswith("ExecutionProvider")] or ["CPUExecutionProvider"]
+        self.providers = [CPU_PROVIDER] if device == "CPU" else device.split(",")
         self.session: Any = None
         self.fed: dict[str, Any] = {}
         self.found: list[Any] = []
@@ -225,13 +232,10 @@ class OnnxRuntimeModel:
         """Wait for its end."""
         self.running[i].result()
 
-    def outputs(self) -> dict[str, Any]:
-        """Return the outputs of the last inference."""
-        return {f"output_{i}": array for i, array in enumerate(self.found)}
-
-    def names(self) -> list[str]:
-        """Return what the outputs are called."""
-        return [port.name for port in self.session.get_outputs()]
+    def outputs(self) -> list[tuple[str, Any]]:
+        """Return the outputs of the last inference, each with its name."""
+        found = zip(self.session.get_outputs(), self.found)
+        return [named for port, value in found for named in plain_arrays(port.name, value)]
 
     def describe(self) -> dict[str, Any]:
         """Return where it runs; what in nobody tells."""
@@ -251,6 +255,7 @@ class OnnxRuntimeModel:
             if event.get("cat") == "Node" and "op_name" in told and event["name"].endswith("_kernel_time"):
                 shapes = told.get("output_type_shape") or [{}]
                 precision = next(iter(shapes[0]), "")
+                precision = PRECISIONS.get(precision, precision)
                 name = event["name"][: -len("_kernel_time")]
                 rows.append([name, told["op_name"], precision, told.get("provider", "")])
         return rows
@@ -279,13 +284,14 @@ class GateSession:
 
     def begin(self, command: dict[str, Any]) -> dict[str, Any]:
         """Import the runtime; what is missing, or cannot be imported, is told."""
-        told = {"python": ".".join(map(str, sys.version_info[:3])), "runtime": "", "version": "", "fault": ""}
+        python = ".".join(map(str, sys.version_info[:3]))
+        told = {"python": python, "runtime": "", "version": "", "fault": "", "there": [], "providers": []}
         if sys.version_info < OLDEST:
             return {**told, "fault": "python"}
         wanted = [command["runtime"]] if command["runtime"] else RUNTIMES
         there = [name for name in ("numpy", *wanted) if importlib.util.find_spec(name) is not None]
         missing = "numpy" if there and "numpy" not in there else ""
-        there = [name for name in there if name != "numpy"]
+        told["there"] = there = [name for name in there if name != "numpy"]
         if missing or not there:
             return {**told, "runtime": missing or " or ".join(wanted), "fault": "missing"}
         self.runtime = there[0]
@@ -298,6 +304,7 @@ class GateSession:
                 package.Core()
             else:
                 version = package.__version__
+                told["providers"] = list(package.get_available_providers())
         except Exception as error:  # noqa: BLE001  an import may raise anything; it becomes an answer
             return {**told, "runtime": self.runtime, "fault": f"{type(error).__name__}: {error}"}
         return {**told, "runtime": self.runtime, "version": version}
@@ -362,15 +369,21 @@ class GateSession:
         return {"samples_s": samples[first:], "period_s": (finished[-1] - finished[first]) / (len(finished) - count)}
 
     def outputs(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Write the outputs of one inference for every kind of inputs."""
+        """Write the outputs of one inference for every kind of inputs, as "output_0" and so on."""
         found = {}
-        for kind, arrays in self.inputs.items():
+        names: list[str] = []
+        left_out: list[str] = []
+        for kind, arrays in (self.inputs or {ALONE: {}}).items():
             self.model.feed(arrays)
             self.model.infer()
-            found.update({f"{kind}/{name}": array for name, array in self.model.outputs().items()})
+            each = self.model.outputs()
+            names = [name for name, array in each if array is not None]
+            left_out = [name for name, array in each if array is None]
+            held = [array for _, array in each if array is not None]
+            found.update({f"{kind}/output_{i}": array for i, array in enumerate(held)})
         self.model.feed(self.timed)
         save(command["path"], found)
-        return {"names": self.model.names()}
+        return {"names": names, "left_out": left_out}
 
     def kernels(self, command: dict[str, Any]) -> dict[str, Any]:
         """Return which kernels run, in what and where."""
@@ -398,6 +411,35 @@ def by_name_or_place(arrays: dict[str, Any], names: list[set[str]]) -> list[Any]
     if all(known & arrays.keys() for known in names):
         return [arrays[next(iter(known & arrays.keys()))] for known in names]
     return list(arrays.values())[: len(names)]
+
+
+def plain_arrays(name: str, value: Any) -> list[tuple[str, Any]]:
+    """Return an output of ONNX Runtime as arrays that need no pickle: of maps keys and values, of a list each entry.
+
+    None in the place of what no array holds.
+    """
+    import numpy as np
+
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        shape = (len(value), -1) if len({len(each) for each in value}) == 1 and value[0] else (-1,)
+        keys, values = ([entry for each in value for entry in part(each)] for part in (dict.keys, dict.values))
+        parts = [(f"{name} (keys)", keys), (f"{name} (values)", values)]
+        return [(part, fixed_width(np.array(entries).reshape(shape))) for part, entries in parts]
+    if isinstance(value, list):
+        return [named for i, each in enumerate(value) for named in plain_arrays(f"{name}[{i}]", each)]
+    return [(name, fixed_width(np.asarray(value)) if isinstance(value, (np.ndarray, np.generic)) else None)]
+
+
+def fixed_width(array: Any) -> Any:
+    """Return an array with strings as bytes of one length, as OpenVINO has them; None if its objects are no strings."""
+    import numpy as np
+
+    if array.dtype.kind not in "OU":
+        return array
+    if not all(isinstance(each, (str, bytes)) for each in array.ravel()):
+        return None
+    encoded = [each if isinstance(each, bytes) else each.encode() for each in array.ravel().tolist()]
+    return np.array(encoded, dtype="S").reshape(array.shape)
 
 
 def save(path: str, arrays: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate.environments import PROGRAM, look_at_environment, start_child
+from pipeline.shared.checks import load_by_kind
+from runtime.measuring.gate_child import plain_arrays
 from runtime.measuring.process.child import Child, ChildError
 from tests.models import two_towers, with_state
 from tests.onnx_models import onnx_file
@@ -59,7 +61,7 @@ def test_openvino_is_loaded_run_and_looked_into(child: Child, towers: Path, tmp_
     assert (loaded["precision"], loaded["devices"], loaded["requests"]) == ("f32", ["CPU"], 1)
     assert loaded["compile_bytes"] >= 10**6
     assert len(child.ask("run", seconds=0.0, minimum=5)["samples_s"]) == 5
-    assert child.ask("outputs", path=str(tmp_path / "out.npz")) == {"names": ["out"]}
+    assert child.ask("outputs", path=str(tmp_path / "out.npz")) == {"names": ["out"], "left_out": []}
     expected = ov.compile_model(two_towers(), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
     with np.load(tmp_path / "out.npz") as outputs:
         np.testing.assert_allclose(outputs["noise/output_0"], expected, rtol=1e-5)
@@ -104,6 +106,78 @@ def test_onnx_runtime_is_loaded_run_and_looked_into(child: Child, tmp_path: Path
     assert "Conv" in " ".join(kernel for _, kernel, _, _ in child.ask("kernels")["kernels"])
     assert load(child, model, x, "throughput")["requests"] >= 1
     assert child.ask("run", seconds=0.0, minimum=2)["period_s"] > 0
+
+
+def test_strings_and_maps_of_onnx_runtime_are_arrays(child: Child, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+    labels = {"keys_int64s": [0, 1, 2], "values_strings": ["cat", "h\u00e4re", "ox"]}
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["id"], axis=1, keepdims=0),
+        helper.make_node("LabelEncoder", ["id"], ["label"], domain="ai.onnx.ml", **labels),
+        helper.make_node("ZipMap", ["x"], ["zipped"], domain="ai.onnx.ml", classlabels_strings=["cat", "hare", "ox"]),
+        helper.make_node("SplitToSequence", ["x"], ["listed"], axis=0),
+    ]
+    zipped = helper.make_sequence_type_proto(
+        helper.make_map_type_proto(types.STRING, helper.make_tensor_type_proto(types.FLOAT, None))
+    )
+    listed = helper.make_sequence_type_proto(helper.make_tensor_type_proto(types.FLOAT, None))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", types.FLOAT, [2, 3])],
+        [
+            helper.make_tensor_value_info("label", types.STRING, [2]),
+            helper.make_value_info("zipped", zipped),
+            helper.make_value_info("listed", listed),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    child.ask("begin", runtime="onnxruntime")
+    x = np.array([[0.0, 2.0, 1.0], [3.0, 0.5, 1.0]], np.float32)
+    load(child, tmp_path / "m.onnx", {"x": x})
+    names = ["label", "zipped (keys)", "zipped (values)", "listed[0]", "listed[1]"]
+    assert child.ask("outputs", path=str(tmp_path / "out.npz")) == {"names": names, "left_out": []}
+    found = load_by_kind(tmp_path / "out.npz")["noise"]
+    assert found["output_0"].tolist() == ["h\u00e4re".encode(), b"cat"]
+    assert found["output_1"].tolist() == [[b"cat", b"hare", b"ox"]] * 2
+    np.testing.assert_array_equal(found["output_2"], x)
+    np.testing.assert_array_equal(found["output_4"], x[1:])
+
+
+def test_what_no_array_holds_is_left_out() -> None:
+    assert plain_arrays("sparse", object()) == [("sparse", None)]
+    assert plain_arrays("objects", np.array([1, "a"], object)) == [("objects", None)]
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+def test_onnx_runtime_tells_precisions_as_openvino_does(child: Child, tmp_path: Path, quantised: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    nodes = [onnx.helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="quantise")]
+    nodes += [onnx.helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"])]
+    halves = [onnx.helper.make_node("Cast", ["x"], ["h"], name="cast", to=onnx.TensorProto.FLOAT16)]
+    halves += [onnx.helper.make_node("Cast", ["h"], ["y"], to=onnx.TensorProto.FLOAT)]
+    arrays = [("scale", np.float32(0.1)), ("zero", np.uint8(0))]
+    constants = [onnx.numpy_helper.from_array(np.array(array), name) for name, array in arrays if quantised]
+    model = onnx_file(tmp_path / "m.onnx", nodes if quantised else halves, constants)
+    child.ask("begin", runtime="onnxruntime")
+    load(child, model, {"x": np.ones((1, 3, 8, 8), np.float32)}, graph_optimization_level="ORT_DISABLE_ALL")
+    told = {precision for _, _, precision, _ in child.ask("kernels")["kernels"]}
+    assert ({"u8", "f32"} if quantised else {"f16", "f32"}) <= told
+
+
+def test_a_model_without_inputs_has_outputs_all_the_same(child: Child, tmp_path: Path) -> None:
+    constant = ov.opset13.constant(np.arange(3, dtype=np.float32))
+    model = ov.Model([ov.opset13.relu(constant).output(0)], [])
+    ov.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
+    child.ask("begin", runtime="openvino")
+    load(child, tmp_path / "model.xml", {})
+    assert len(child.ask("outputs", path=str(tmp_path / "out.npz"))["names"]) == 1
+    assert load_by_kind(tmp_path / "out.npz")["alone"]["output_0"].tolist() == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,9 +15,12 @@ from xml.etree import ElementTree
 import pytest
 
 from pipeline.cli.main import run_command_line
+from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate import gate
+from pipeline.gate.gate_file import GatedModel
+from pipeline.gate.starts import GateStart, SideFailed
 from pipeline.system.json_lines import load_lines
-from tests.gates import make_environment, make_model, short_starts
+from tests.gates import found, gated, make_environment, make_model, short_starts
 
 TODAY = datetime.now(UTC).date()
 
@@ -28,19 +30,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Let starts be short, and results lie in the test's folder."""
     short_starts(monkeypatch)
     monkeypatch.chdir(tmp_path)
-
-
-def gated(tmp_path: Path, *more: str, budget: str = "30s") -> int:
-    """Return the exit code of a gate of model.xml from old/ to new/."""
-    model = make_model(tmp_path)
-    sides = ["--before", str(tmp_path / "old"), "--after", str(tmp_path / "new")]
-    arrays = ["--input", str(tmp_path / "model.npz")]
-    return run_command_line(["gate", str(model), *sides, *arrays, "--budget", budget, "--quiet", *more])
-
-
-def found(tmp_path: Path) -> dict[str, object]:
-    document: dict[str, object] = json.loads((tmp_path / "gate" / "gate.json").read_text(encoding="utf-8"))
-    return document
 
 
 def test_equal_sides_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +49,7 @@ def test_a_slower_version_ends_with_7_and_says_by_how_much(tmp_path: Path, capsy
     captured = capsys.readouterr()
     assert "error: With openvino 2026.4.1, model.xml: latency: worse, 1." in captured.err
     assert len(captured.err.strip().splitlines()) == 2
-    (row,) = found(tmp_path)["models"]  # type: ignore[misc]
+    (row,) = found(tmp_path)["models"]
     by_name = {f["figure"]: f for f in row["figures"]}
     assert by_name["latency"]["ratio"]["ratio"] == pytest.approx(1.1, rel=0.01)  # starts scatter by 0.2 %
     assert by_name["memory of running"]["found"] != "slower"
@@ -87,6 +76,9 @@ def test_too_small_a_budget_cannot_tell_and_says_how_much_more(
     assert gated(tmp_path, budget="20ms") == 0
     assert found(tmp_path)["verdict"] == "undecided"
     assert "0 of at least 3 starts; add" in capsys.readouterr().out
+    suite = ElementTree.parse(tmp_path / "gate" / "junit.xml").getroot()
+    skipped = {case.get("name") for case in suite.iter("testcase") if case.find("skipped") is not None}
+    assert skipped == {"latency", "throughput"}
 
 
 def test_outputs_that_differ_end_with_6_and_name_output_and_operation(
@@ -116,7 +108,147 @@ def test_a_runtime_that_crashes_on_one_model_breaks_that_model_alone(
     err = capsys.readouterr().err
     assert "bad.xml: the side before runs it, the side after does not" in err
     assert "killed by SIGSEGV" in err
-    assert [row["verdict"] for row in found(tmp_path)["models"]] == ["same", "broken"]  # type: ignore[attr-defined]
+    assert [row["verdict"] for row in found(tmp_path)["models"]] == ["same", "broken"]
+
+
+@pytest.mark.parametrize(("starts", "code", "verdict"), [(3, 7, "slower"), (0, 0, "undecided")])
+def test_a_side_before_that_fails_later_leaves_what_was_measured(
+    tmp_path: Path, starts: int, code: int, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old", marks=str(tmp_path / "marks"), fails_from=3 + 4 * starts)  # 4 loads a start
+    make_environment(tmp_path / "new", latency_s=1.1e-3)
+    assert gated(tmp_path) == code
+    (row,) = found(tmp_path)["models"]
+    assert (row["verdict"], row["starts"], len(row["figures"]) > 0) == (verdict, starts, starts > 0)
+    assert f"failed twice in start {starts + 1}: it was killed by SIGKILL" in capsys.readouterr().out
+
+
+def test_a_side_after_that_fails_later_does_not_run_any_more_and_keeps_its_figures(tmp_path: Path) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", marks=str(tmp_path / "marks"), fails_from=8)  # in the fourth start
+    assert gated(tmp_path) == 5
+    (row,) = found(tmp_path)["models"]
+    assert (row["verdict"], row["starts"]) == ("broken", 3)
+    assert {"latency", "throughput", "load"} <= {f["figure"] for f in row["figures"]}
+    assert [check["what"] for check in row["checks"]] == ["runs", "outputs", "latency", "throughput"]
+
+
+def test_sides_that_fail_once_each_in_a_start_go_on(tmp_path: Path) -> None:
+    make_environment(tmp_path / "old", marks=str(tmp_path / "old.marks"), fails=[3])
+    make_environment(tmp_path / "new", marks=str(tmp_path / "new.marks"), fails=[2])
+    assert gated(tmp_path) == 0
+    assert found(tmp_path)["verdict"] == "same"
+
+
+@pytest.mark.parametrize(
+    ("figure", "told", "words"),
+    [
+        ("p99", {"samples": 5}, "no start has 100 latencies"),
+        ("memory of running", {"peak_bytes": None}, "does not tell"),
+    ],
+)
+def test_a_limit_of_a_figure_that_is_not_measured_cannot_be_told(
+    tmp_path: Path, figure: str, told: dict[str, object], words: str
+) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name, **told)
+    lines = [f'limits = {{ "{figure}" = "5%" }}', "[[accept]]", 'model = "model.xml"', f'what = "{figure}"']
+    lines += ["until = 2999-01-01", 'reason = "known"']
+    (tmp_path / "gate.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert gated(tmp_path, "--config", "gate.toml") == 0
+    (row,) = found(tmp_path)["models"]
+    assert row["verdict"] == "undecided"
+    assert row["notes"] == []  # the exception is not said to have nothing to accept
+    suite = ElementTree.parse(tmp_path / "gate" / "junit.xml").getroot()
+    (skipped,) = suite.iter("skipped")
+    assert f"{figure}: cannot tell, not measured: " in skipped.get("message", "")
+    assert words in skipped.get("message", "")
+
+
+def test_an_exception_with_nothing_to_accept_is_told(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name)
+    assert gated(tmp_path, "--config", str(write_gate_file(tmp_path, TODAY))) == 0
+    (row,) = found(tmp_path)["models"]
+    assert row["notes"][0] == "The exception for latency (issue 36164) has nothing to accept; remove it."
+
+
+def test_the_exit_code_is_that_of_what_is_not_accepted(tmp_path: Path) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", latency_s=1.1e-3, scale=1.5)
+    path = write_gate_file(tmp_path, TODAY)
+    path.write_text(path.read_text(encoding="utf-8").replace('"latency"', '"outputs"'), encoding="utf-8")
+    assert gated(tmp_path, "--config", str(path)) == 7
+
+
+def test_inputs_of_all_models_are_read_before_anything_and_no_earlier_report_survives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name, marks=str(tmp_path / "marks"))
+    for name in ("a", "b"):
+        make_model(tmp_path, name)
+    (tmp_path / "b.npz").write_text("no arrays", encoding="utf-8")
+    entries = [f'[[model]]\npath = "{name}.xml"\ninput = "{name}.npz"\n' for name in ("a", "b")]
+    (tmp_path / "gate.toml").write_text("".join(entries), encoding="utf-8")
+    (tmp_path / "gate").mkdir()
+    names = ("gate.json", "junit.xml", "summary.md", "gate.html")
+    for name in names:
+        (tmp_path / "gate" / name).touch()
+    assert run_command_line(["gate", "--config", "gate.toml", "--before", "old", "--after", "new", "--quiet"]) == 2
+    assert "b.npz is not an npz file" in capsys.readouterr().err
+    assert not (tmp_path / "marks").exists()
+    assert not any((tmp_path / "gate" / name).exists() for name in names)
+
+
+def test_a_gate_that_has_used_up_its_budget_adds_no_start_when_it_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "MOST_STARTS", 4)
+    monkeypatch.setattr(gate, "LOOK", 99)
+    for name in ("old", "new"):
+        make_environment(tmp_path / name)
+    assert gated(tmp_path) == 0
+    seconds = found(tmp_path)["models"][0]["seconds"]
+    monkeypatch.setattr(gate, "MOST_STARTS", 40)
+    assert gated(tmp_path, budget=f"{seconds + 0.001}s") == 0
+    assert found(tmp_path)["models"][0]["starts"] == 4
+
+
+def test_a_side_that_used_up_the_time_by_failing_is_tried_again(tmp_path: Path) -> None:
+    journal = gate.GateJournal(tmp_path / "starts.jsonl", "context", seconds=9.9)
+
+    class Hanging:
+        def start(self, number: int) -> SideFailed:
+            journal.seconds = 99.0
+            return SideFailed("after", MeasurementFailed("timeout", "no answer within 300 s"))
+
+    model = GatedModel("model.xml", tmp_path, tmp_path, {"latency": 0.02})
+    gate.measure_starts(model, journal, Hanging(), 10.0, 1, lambda _: None)
+    assert journal.stopped is not None
+    assert journal.stopped.side == "after"
+
+
+def test_all_looks_together_spend_no_more_than_there_is(tmp_path: Path) -> None:
+    journal = gate.GateJournal(tmp_path / "starts.jsonl", "context")
+    start = GateStart({}, {}, ({}, {}), 1.0)
+    spent = [1 / gate.EARLY]
+    for _ in range(20):
+        journal.add_start(start)
+        spent.append(1 / journal.end())
+        assert spent[-1] == 1 / gate.GateJournal.of(journal.path, "context").end()  # as often as it is run again
+    assert spent[:4] == [1 / 4, 1 / 2, 1 / 8, 1 / 16]
+    assert sum(spent) <= 1
+
+
+def test_starts_of_another_machine_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name)
+    for _, fingerprint in enumerate(("a" * 16, "b" * 16)):
+        monkeypatch.setattr(gate, "hardware_fingerprint", lambda _, known=fingerprint: known)
+        assert gated(tmp_path) == 0
+    contexts = {line["context"] for line in load_lines(tmp_path / "gate" / "starts.jsonl")}
+    assert len(contexts) == 2
 
 
 @pytest.mark.parametrize(
@@ -343,7 +475,7 @@ def test_a_gate_of_many_models_goes_on_after_it_was_killed(tmp_path: Path, monke
     marks.unlink()
     assert run_command_line(command) == 0
     rows = found(tmp_path)["models"]
-    assert [row["starts"] for row in rows] == [3] * 20  # type: ignore[attr-defined]
+    assert [row["starts"] for row in rows] == [3] * 20
     assert not {"m0.xml", "m1.xml"} & set(marks.read_text(encoding="utf-8").split())
     assert list(load_lines(journal))[: len(before)] == before
 

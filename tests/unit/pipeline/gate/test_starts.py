@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
+import openvino as ov
 import pytest
 
+from pipeline.gate import gate
 from pipeline.gate.environments import Environment
+from pipeline.gate.gate_file import GateOptions, read_gate
 from pipeline.gate.starts import AFTER, BEFORE, GateSide, GateStart, MeasuredStarts, order_of_sides
 from runtime.measuring.contest.statistics import TWIN
+from tests.models import two_towers
 
 ALONE_S = 0.01  # what an inference takes in a process that ran last
 
@@ -78,6 +85,7 @@ def test_a_process_that_stood_still_is_slower_and_yet_equal_sides_are_equal(numb
     assert isinstance(start, GateStart)
     for mode in ("latency", "throughput"):
         assert start.twin[mode] == pytest.approx(0.0)
+        assert start.after[mode] == pytest.approx(math.log(1 / factor))
         assert start.values[1][mode] / start.values[0][mode] == pytest.approx(factor)
 
 
@@ -87,3 +95,21 @@ def test_nobody_has_two_turns_in_a_row_and_all_follow_all_as_often() -> None:
     followers = Counter(pairwise(order))
     assert len(followers) == 6
     assert max(followers.values()) - min(followers.values()) <= 2
+
+
+@pytest.mark.slow
+def test_a_gate_of_this_environment_measures_a_model_whose_inputs_it_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "MeasuredStarts", partial(MeasuredStarts, turns_s=0.02))
+    monkeypatch.setattr(gate, "MOST_STARTS", 2)
+    ov.save_model(two_towers(), tmp_path / "model.xml", compress_to_fp16=False)
+    asked = read_gate(GateOptions((str(tmp_path / "model.xml"),), ("NUM_STREAMS=1",), (), budget="60s"))
+    found = gate.run_gate(asked, tmp_path / "gate", today=date(2026, 1, 1), say=lambda _: None)
+    (row,) = found.models
+    assert (row.starts, row.verdict, row.passed) == (2, "undecided", True)
+    assert [check.words for check in row.checks[:2]] == ["both run it", "outputs agree"]
+    by_name = {figure.figure: figure for figure in row.figures}
+    assert {"latency", "throughput", "load"} <= by_name.keys()
+    assert 0.0 < by_name["latency"].before < by_name["load"].before
+    assert dict(row.look.precisions).keys() == {"before", "after"}
