@@ -1,8 +1,8 @@
 """Starts of a gate: both sides loaded in fresh processes, and a twin of the side before, taking turns.
 
 The twin differs from the side before in nothing. A start gives, for every figure, log(before's / after's) and
-log(before's / the twin's): above 0 is better. Turns take a hundredth of a second, in the order before, after, twin and
-then the other way round; a process stands still while another has its turn.
+log(before's / the twin's): above 0 is better. Turns take a hundredth of a second, round by round
+one way in one half of a start and the other way in the other; a process stands still while another has its turn.
 """
 
 from __future__ import annotations
