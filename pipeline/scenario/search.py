@@ -43,7 +43,15 @@ from pipeline.scenario.configurations import (
     ConfigurationSpace,
     configured,
 )
-from pipeline.scenario.figures import CHECK_TIMES, MOST_MULTIPLE, Measured, StartTurns, Yardstick, one_second
+from pipeline.scenario.figures import (
+    CHECK_TIMES,
+    LEAST_STEP,
+    MOST_MULTIPLE,
+    Measured,
+    StartTurns,
+    Yardstick,
+    one_second,
+)
 from pipeline.scenario.records import AloneRecord, CheckRecord, ScenarioForecast, ServedFigures
 from pipeline.scenario.screening import FIRST_SHARE, SIGHT_SEED, ConfigurationPredictor, request_seconds
 from pipeline.shared.payload import from_json
@@ -61,6 +69,7 @@ MOST_CONTENDERS = 3
 ROOM = 0.8  # of the memory that is free, that all configurations of a start may take
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
+GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
 UNTRIED = "not tried within the budget"
@@ -365,6 +374,7 @@ class ScenarioSearch:
         """Return one start of each; "error" where one failed in a way that may pass."""
         told: dict[str, dict[str, Any]] = {}
         turns: dict[str, StartTurns] = {}
+        first = self.bar * LEAST_STEP ** (number * GOLDEN % 1)
 
         def fail(key: str, error: LoadError) -> None:
             told[key] = {"error": asdict(error.failed), "model": error.model}
@@ -375,7 +385,7 @@ class ScenarioSearch:
                 key = _start_key(entrant)
                 try:
                     seats = stack.enter_context(self.bench.seat(entrant.candidate.configuration, fresh=False))
-                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, self.bar)
+                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, first)
                 except LoadError as error:
                     fail(key, error)
             order = list(turns)

@@ -121,12 +121,11 @@ class Bench(Protocol):
 
 @dataclass(slots=True)
 class Seat:
-    """A resident process, the identity of the variant that is loaded in it, and the kind of inputs that it was fed."""
+    """A resident process, and the identity of the variant that is loaded in it."""
 
     settings: MeasureSettings
     child: Child | None = None
     holds: str = ""
-    fed: str = TIMED
 
     def begin(self) -> None:
         """Start the process, if there is none; it gets ready meanwhile."""
@@ -142,7 +141,7 @@ class Seat:
             ChildError: it cannot be compiled.
         """
         self.begin()
-        self.holds, self.fed = "", TIMED
+        self.holds = ""
         with self.asked() as child:
             own = str(Path(cache) / variant.identity) if cache else ""  # so that all first starts are compiled whole
             told = load_variant(child, variant, model, self.settings, seed=seed, cache=own)
@@ -150,15 +149,13 @@ class Seat:
         return told
 
     def feed(self, kind: str) -> None:
-        """Let inferences to come take inputs of a kind, unless they do.
+        """Let inferences to come take inputs of a kind.
 
         Raises:
             ChildError: it does not run with them.
         """
-        if self.fed != kind:
-            with self.asked() as child:
-                child.ask("feed", kind=kind)
-            self.fed = kind
+        with self.asked() as child:
+            child.ask("feed", kind=kind)
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Child]:
@@ -320,6 +317,15 @@ class PairBench:
             self._kind_s = took_s / len(kinds)
         return self.checked[key]
 
+    def _feed(self, seat: Seat, kind: str) -> None:
+        """Let inferences take inputs of one of several sizes, also of the one that they take: all turns begin alike.
+
+        Raises:
+            ChildError: it does not run with them.
+        """
+        if self.sizes:
+            seat.feed(kind)
+
     def _warm_up(self, seat: Seat) -> int:
         """Run inferences of every size; return how many.
 
@@ -329,7 +335,7 @@ class PairBench:
         count = 0
         for place, kind in enumerate(self._kinds):
             try:
-                seat.feed(kind)
+                self._feed(seat, kind)
                 with seat.asked() as child:
                     count += warm_up(child, self.settings.turn_s, 1)
             except ChildError as error:
@@ -353,10 +359,13 @@ class PairBench:
             begun = time.monotonic()
             try:
                 seat = ours if own else theirs
-                seat.feed(self._kinds[place])
+                self._feed(seat, self._kinds[place])
                 with seat.asked() as child:
                     turn: RunAnswer = child.ask(
-                        "run", seconds=self.settings.turn_s, minimum=1, realtime=bool(self.realtime)
+                        "run",
+                        seconds=self.settings.turn_s,
+                        minimum=samples_of_turn(self.settings),
+                        realtime=bool(self.realtime),
                     )
             except ChildError as error:
                 if own:
@@ -412,7 +421,7 @@ class PairBench:
             command = {"do": "run", "minimum": 1, "realtime": False}
         samples: list[float] = []
         for kind in self._kinds:
-            seat.feed(kind)
+            self._feed(seat, kind)
             with seat.asked() as child:
                 samples += child.ask(**command, seconds=seconds / len(self._kinds))["samples_s"]
         return samples
@@ -441,6 +450,14 @@ def thin_samples(samples: Sequence[float], most: int = MOST_KEPT) -> Sequence[fl
     [0.0, 3.0]
     """
     return samples[:: -(-len(samples) // most)]
+
+
+def samples_of_turn(settings: MeasureSettings) -> int:
+    """Return how many latencies a turn has at least: so many that the percentile asked for is not simply the median."""
+    if settings.objective == "throughput" or settings.percentile == 50:
+        return 1
+    tail = min(settings.percentile, 100 - settings.percentile) / 100
+    return math.ceil(1 / max(tail, 0.01))
 
 
 def value_of(turn: RunAnswer, settings: MeasureSettings) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import random
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -124,7 +124,8 @@ class LoadBench:
     settings: MeasureSettings
     seed: int
     copies: Mapping[str, SharedCopy] = field(default_factory=dict)
-    _idle: deque[Child] = field(default_factory=deque)
+    _idle: list[Child] = field(default_factory=list)
+    _draws: random.Random = field(default_factory=lambda: random.Random(0))
 
     def close(self) -> None:
         """End the processes that are kept for what needs no new ones."""
@@ -143,7 +144,7 @@ class LoadBench:
         children: dict[tuple[str, ...], Child] = {}
         try:
             for group in self._groups(configuration):
-                children[group] = self._idle.popleft() if self._idle else self._new_child()
+                children[group] = self._take_idle() if self._idle else self._new_child()
             for child in children.values():
                 child.ask("dismiss")  # of a new process: it is ready
             begun = time.monotonic()
@@ -165,6 +166,10 @@ class LoadBench:
         finally:
             for child in children.values():
                 self._let_go(child, end=fresh)
+
+    def _take_idle(self) -> Child:
+        """Return a process that is kept, any of them: no configuration has the same one in all of its starts."""
+        return self._idle.pop(self._draws.randrange(len(self._idle)))
 
     def _new_child(self) -> Child:
         timeout_s, memory_bytes = self.settings.timeout_s, self.settings.memory_bytes

@@ -14,12 +14,12 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, configured
-from pipeline.scenario.figures import Yardstick
+from pipeline.scenario.figures import LEAST_STEP, StartTurns, Yardstick
 from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
 from runtime.measuring.contest.statistics import TWIN
 from runtime.measuring.contest.variant import Variant
-from runtime.measuring.load.bench import LoadConfiguration
+from runtime.measuring.load.bench import LoadConfiguration, Seats
 from tests.unit.pipeline.scenario.fake_bench import FakeBench
 
 KEYS = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION", "PERFORMANCE_HINT")
@@ -106,6 +106,22 @@ def test_configurations_of_a_start_are_loaded_together_and_take_turns(tmp_path: 
     one, two = final[:n], final[n : 2 * n]
     assert one == list(reversed(two))
     assert sorted(one) == sorted(set(one))
+
+
+def test_no_two_starts_of_a_load_try_the_same_multiples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = dict[int, set[float]]()
+
+    def recorded(yardstick: Yardstick, seats: Seats, seed: int, guess: float) -> StartTurns:
+        first.setdefault(seed, set()).add(guess)
+        return StartTurns(yardstick, seats, seed, guess)
+
+    monkeypatch.setattr("pipeline.scenario.search.StartTurns", recorded)
+    search(tmp_path, FakeBench(reserved_is_best), OPEN, "load")
+    assert all(len(guesses) == 1 for guesses in first.values())
+    guesses = sorted(math.log(guess) for (guess,) in first.values())
+    assert len(guesses) > 2
+    assert 0 < guesses[-1] - guesses[0] < math.log(LEAST_STEP)
+    assert len(set(guesses)) == len(guesses)
 
 
 def test_the_check_runs_in_a_new_process(tmp_path: Path) -> None:

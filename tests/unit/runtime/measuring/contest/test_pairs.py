@@ -23,7 +23,15 @@ from pipeline.shared.model_inputs import make_checks
 from runtime.measuring.contest import pair_bench as module
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.pair_bench import PairBench, Seat, Start, order_of_turns, realtime_helps, value_of
+from runtime.measuring.contest.pair_bench import (
+    PairBench,
+    Seat,
+    Start,
+    order_of_turns,
+    realtime_helps,
+    samples_of_turn,
+    value_of,
+)
 from runtime.measuring.contest.space import settings_variant
 from runtime.measuring.contest.start_log import Written
 from runtime.measuring.contest.variant import InSegments, Variant, check_outputs, known_reference
@@ -287,6 +295,12 @@ def test_the_objective_says_what_a_turn_is_worth() -> None:
     assert value_of(turn, SETTINGS) == 3.0
     assert value_of(turn, replace(SETTINGS, percentile=100.0)) == 10.0
     assert value_of(turn, replace(SETTINGS, objective="throughput")) == 0.5
+
+
+@pytest.mark.parametrize(("percentile", "count"), [(50.0, 1), (90.0, 10), (99.0, 100), (100.0, 100), (5.0, 20)])
+def test_a_turn_has_as_many_latencies_as_its_percentile_takes(percentile: float, count: int) -> None:
+    assert samples_of_turn(replace(SETTINGS, percentile=percentile)) == count
+    assert samples_of_turn(replace(SETTINGS, percentile=percentile, objective="throughput")) == 1
 
 
 def test_alone_a_variant_runs_back_to_back_or_at_a_rate(bench: PairBench) -> None:

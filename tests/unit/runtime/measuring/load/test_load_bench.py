@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,28 @@ def test_a_process_that_is_kept_lets_go_what_was_reserved(models: dict[str, Path
             assert seats.window(closed_loop(["towers", "chain"]), TIMES, seed=0).failed == {}
     bench.close()
     assert len(pids) == 1
+
+
+class SilentChild:
+    """A process that loads whatever it is asked to."""
+
+    def ask(self, do: str, **_: object) -> dict[str, object]:
+        return {}
+
+    def close(self) -> None:
+        """End it."""
+
+
+def test_nobody_has_the_same_process_in_all_starts(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoadBench, "_new_child", lambda bench: SilentChild())
+    bench = bench_of(models, ModelLoad("chain"))
+    held: dict[str, list[object]] = {"control": [], "other": [], "twin": []}
+    for number in range(12):
+        with ExitStack() as stack:
+            for name in held if number % 2 else reversed(held):
+                seats = stack.enter_context(bench.seat(configuration("chain"), fresh=False))
+                held[name] += seats.children.values()
+    assert [len(set(map(id, processes))) for processes in held.values()] == [3, 3, 3]
 
 
 @pytest.mark.parametrize("isolation", ["process", "processes"])
