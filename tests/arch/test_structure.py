@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,17 @@ def test_help_imports_no_stage_and_nothing_heavy() -> None:
     assert loaded & {"coarsen", "embed", "policy", "runtime"} == set()
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return the syntax tree of a source file, node by node."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Return the top-level names of all modules that a source file imports, wherever in the file it does."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -97,7 +105,7 @@ def test_pickle_and_its_kin_are_imported_nowhere() -> None:
 
 def test_arrays_are_loaded_without_pickle_and_weights_without_torch() -> None:
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
@@ -118,7 +126,7 @@ def test_every_package_has_what_shadowing_is_judged_by() -> None:
 def test_no_two_classes_share_a_name_but_one_method_offered_by_several_stages() -> None:
     homes: dict[str, list[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     shared = {name: paths for name, paths in homes.items() if len(paths) > 1}

@@ -21,6 +21,7 @@ from pipeline.gate.gate_file import GatedModel
 from pipeline.gate.starts import GateStart, SideFailed
 from pipeline.system.json_lines import load_lines
 from tests.gates import found, gated, make_environment, make_model, short_starts
+from tests.slow import slow_but
 
 TODAY = datetime.now(UTC).date()
 
@@ -463,9 +464,12 @@ def wait_for_starts(journal: Path, count: int, process: subprocess.Popen[bytes])
     raise AssertionError("it ended before it had so many starts")
 
 
-def test_a_gate_of_many_models_goes_on_after_it_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", slow_but([5, 20], quick=1))
+def test_a_gate_of_many_models_goes_on_after_it_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     monkeypatch.setattr(gate, "LOOK", 3)
-    command, marks = many_models(tmp_path, 20)
+    command, marks = many_models(tmp_path, count)
     journal = tmp_path / "gate" / "starts.jsonl"
     process = started(command)
     wait_for_starts(journal, 8, process)
@@ -475,7 +479,7 @@ def test_a_gate_of_many_models_goes_on_after_it_was_killed(tmp_path: Path, monke
     marks.unlink()
     assert run_command_line(command) == 0
     rows = found(tmp_path)["models"]
-    assert [row["starts"] for row in rows] == [3] * 20
+    assert [row["starts"] for row in rows] == [3] * count
     assert not {"m0.xml", "m1.xml"} & set(marks.read_text(encoding="utf-8").split())
     assert list(load_lines(journal))[: len(before)] == before
 

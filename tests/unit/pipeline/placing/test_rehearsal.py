@@ -52,7 +52,7 @@ main(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("evaluator", slow_but(["listsched", "sequential", "pipelined", "latency"], quick=1))
+@pytest.mark.parametrize("evaluator", slow_but(["sequential", "listsched", "pipelined", "latency"], quick=1))
 def test_a_search_loads_no_kernel_that_its_rehearsal_has_not(evaluator: str, tmp_path: Path):
     program = tmp_path / "program.py"
     program.write_text(LOADED + SEARCHES)

@@ -163,21 +163,31 @@ def test_the_site_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
     assert len(re.findall(r'<img[^>]* src="../images/stage-[a-z-]*.svg"', drawn)) == 6
 
 
+LEADING_NOWHERE = {
+    "page": ({"docs/zoo.md": ("", "\nSee [a page](nowhere.md).\n")}, "nowhere.md"),
+    "heading": ({"docs/graph.md": ("", "\nSee [a heading](zoo.md#nowhere).\n")}, "zoo.md#nowhere"),
+    "own heading": ({"docs/report.md": ("", "\nSee [this page](#nobody).\n")}, "#nobody"),
+    "file": ({"docs/faq.md": ("", "\nSee [a file](../pipeline/nowhere.py).\n")}, "pipeline/nowhere.py"),
+    "picture": ({"docs/gate.md": ("", "\n![a picture](nowhere.svg)\n")}, "nowhere.svg"),
+    "outside docs": ({"README.md": ("", "\nSee [a page](docs/nobody.md).\n")}, "nobody.md"),
+    "in no menu": ({"docs/unlisted.md": ("", "# A page in no menu\n")}, "unlisted.md"),
+    "menu": ({"mkdocs.yml": ("- zoo.md", "- zoo.md\n      - missing.md")}, "missing.md"),
+}
+
+
 @on_make
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"docs/zoo.md": ("", "\nSee [a page](nowhere.md).\n")}, "nowhere.md"),
-        ({"docs/zoo.md": ("", "\nSee [a heading](graph.md#nowhere).\n")}, "#nowhere"),
-        ({"docs/zoo.md": ("", "\nSee [this page](#nowhere).\n")}, "#nowhere"),
-        ({"docs/zoo.md": ("", "\nSee [a file](../pipeline/nowhere.py).\n")}, "pipeline/nowhere.py"),
-        ({"docs/zoo.md": ("", "\n![a picture](nowhere.svg)\n")}, "nowhere.svg"),
-        ({"README.md": ("", "\nSee [a page](docs/nowhere.md).\n")}, "nowhere.md"),
-        ({"docs/unlisted.md": ("", "# A page in no menu\n")}, "unlisted.md"),
-        ({"mkdocs.yml": ("- zoo.md", "- nowhere.md")}, "nowhere.md"),
-    ],
-    ids=["page", "heading", "own heading", "file", "picture", "outside docs", "in no menu", "menu"],
-)
+def test_the_site_is_refused_for_every_link_that_leads_nowhere(tmp_path: Path) -> None:
+    changes = {name: change for each, _ in LEADING_NOWHERE.values() for name, change in each.items()}
+    found = make_site(tmp_path, changes)
+    assert found.returncode != 0, found.stdout + found.stderr
+    told = found.stdout + found.stderr
+    assert [name for name, (_, words) in LEADING_NOWHERE.items() if words not in told] == []
+    assert len(re.findall("^WARNING", told, re.MULTILINE)) == len(LEADING_NOWHERE), told
+
+
+@on_make
+@pytest.mark.slow
+@pytest.mark.parametrize(("changes", "words"), LEADING_NOWHERE.values(), ids=LEADING_NOWHERE)
 def test_the_site_is_refused_where_a_link_leads_nowhere(
     changes: dict[str, tuple[str, str]], words: str, tmp_path: Path
 ) -> None:

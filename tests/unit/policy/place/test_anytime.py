@@ -253,7 +253,7 @@ def test_the_solver_alone_places_what_fits_with_its_activations(number: int) -> 
 
 def test_calls_begin_with_intervals_of_an_order_whatever_becomes_of_the_ideals() -> None:
     problem = lanes(9)  # 3 ** 9 ideals
-    search = search_of(problem, "latency")
+    search = search_of(problem, "latency", Budget(10_000, seconds=4.0))
     program = SeriesProgram.of(problem)
     assert program is not None
     ideals = prefixes_of(program.stages, order_of(program.stages.elements, -np.arange(18.0)))

@@ -31,6 +31,7 @@ from policy.place.published.gdp.keeping import state_of, take_up
 from policy.place.published.gdp.ppo import Rollouts, advantages, clipped_loss, entropy_of, imitation_loss, reward
 from policy.place.published.gdp.sequence import SequenceBatch
 from policy.place.published.gdp.sgdp import Sgdp
+from tests.slow import slow_but
 from tests.toys import (
     CHAIN,
     FAST_S,
@@ -249,7 +250,7 @@ def test_gdp_beats_every_device_alone_on_the_crown_whose_optimum_it_misses():
     assert best_of("crown", seed=0) < 1.08  # 1.1 on A alone
 
 
-@pytest.mark.parametrize("mode", ["gdp", "sgdp"])
+@pytest.mark.parametrize("mode", slow_but(["gdp", "sgdp"], quick=1))
 def test_what_is_drawn_gets_faster_while_it_learns(mode: str):
     seen: list[float] = []
 
