@@ -1,8 +1,8 @@
 """Starts of a gate: both sides loaded in fresh processes, and a twin of the side before, taking turns.
 
 The twin differs from the side before in nothing. A start gives, for every figure, log(before's / after's) and
-log(before's / the twin's): above 0 is better. Turns take a hundredth of a second, round by round
-one way in one half of a start and the other way in the other; a process stands still while another has its turn.
+log(before's / the twin's): above 0 is better. Turns take a hundredth of a second, round by round, one way in one half
+of a start and the other way in the other; a process stands still while another has its turn.
 """
 
 from __future__ import annotations
@@ -123,10 +123,11 @@ class MeasuredStarts:
     turns_s: float = 0.8
 
     def start(self, number: int) -> GateStart | SideFailed:
-        """Return a start; who is loaded first changes from start to start."""
+        """Return a start; who is loaded first changes from start to start, so that in three all have had all places."""
         begun = time.monotonic()
         sides = {BEFORE: self.before, AFTER: self.after, TWIN: self.before}
-        order = list(sides) if number % 2 else list(reversed(sides))
+        order = [*sides] * 2
+        order = order[number % 3 :][: len(sides)]
         values: dict[str, dict[Figure, float]] = {name: {} for name in sides}
         logs: dict[str, dict[Figure, float]] = {AFTER: {}, TWIN: {}}
         children: dict[str, Child] = {}

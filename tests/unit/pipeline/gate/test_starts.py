@@ -26,10 +26,14 @@ ALONE_S = 0.01  # what an inference takes in a process that ran last
 
 @dataclass
 class Machine:
-    """A machine on which a process is slower by half for every turn that it stood still. turns: who had one."""
+    """A machine on which a process is slower by half for every turn that it stood still.
+
+    turns: who had one. slow: of every process, in the order in which they began, whether it takes longer.
+    """
 
     turns: list[int] = field(default_factory=list)
     processes: int = 0
+    slow: list[bool] = field(default_factory=list)
 
 
 @dataclass
@@ -42,6 +46,7 @@ class FakeEnvironment:
     def start(self) -> FakeChild:
         """Return a process."""
         self.machine.processes += 1
+        self.machine.slow.append(self.factor > 1)
         return FakeChild(self.machine, self.factor, self.machine.processes)
 
     def begin(self, child: FakeChild) -> None:
@@ -73,7 +78,7 @@ class FakeChild:
         return {"samples_s": [taken_s], "period_s": taken_s}
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("factor", [1.0, 1.05])
 def test_a_process_that_stood_still_is_slower_and_yet_equal_sides_are_equal(number: int, factor: float) -> None:
     machine = Machine()
@@ -87,6 +92,20 @@ def test_a_process_that_stood_still_is_slower_and_yet_equal_sides_are_equal(numb
         assert start.twin[mode] == pytest.approx(0.0)
         assert start.after[mode] == pytest.approx(math.log(1 / factor))
         assert start.values[1][mode] / start.values[0][mode] == pytest.approx(factor)
+
+
+def test_in_three_starts_every_process_is_loaded_in_every_place() -> None:
+    machine = Machine()
+    before, after = (
+        GateSide(cast(Environment, FakeEnvironment(machine, each)), Path("model.xml"), "CPU", {}) for each in (1.0, 2.0)
+    )
+    places = set()
+    for number in (1, 2, 3):
+        machine.turns.clear()
+        machine.slow.clear()
+        MeasuredStarts(before, after, Path("inputs.npz"), turns_s=0.0).start(number)
+        places.add(machine.slow.index(True))
+    assert places == {0, 1, 2}
 
 
 def test_nobody_has_two_turns_in_a_row_and_all_follow_all_as_often() -> None:
