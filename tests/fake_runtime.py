@@ -2,8 +2,9 @@
 
 What it does is said by JSON in its first argument: runtime and version, latency_s, how many samples a turn has,
 peak_bytes, scale of the outputs, or outputs by name with their type, precision, also of kernels, and which models, by
-name, it refuses, or dies of. `marks`: a file that gets a line for every model that is loaded; `fails`: of these, which
-it dies of, by number, and `fails_from`: from which on. `dumb`: it dies when it is asked for kernels, or for the graph.
+name, it refuses, or dies of. `unknown`: settings that it refuses. `marks`: a file that gets a line for every model
+that is loaded; `fails`: of these, which it dies of, by number, and `fails_from`: from which on. `dumb`: it dies when
+it is asked for kernels, or for the graph.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ from typing import Any
 
 SCATTER = 0.0003
 PR_SET_PDEATHSIG = 1
+
+
+def trying(told: dict[str, Any], command: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of settings."""
+    wrong = command["settings"].keys() & set(told.get("unknown", ()))
+    return {"error": {"kind": "refused", "message": f"Unsupported property {min(wrong)}"}} if wrong else {}
 
 
 def loading(told: dict[str, Any], state: dict[str, Any], name: str) -> dict[str, Any]:
@@ -49,8 +56,10 @@ def answer(told: dict[str, Any], command: dict[str, Any], state: dict[str, Any])
                 "python": "3.12.0", "runtime": command["runtime"] or there[0], "version": told["version"], "fault": "",
                 "there": there, "providers": told.get("providers", []),
             }  # fmt: skip
+        case "settings":
+            return trying(told, command)
         case "load":
-            if fault := loading(told, state, Path(command["model"]).name):
+            if fault := trying(told, command) or loading(told, state, Path(command["model"]).name):
                 return fault
             return {
                 "read_s": 0.01, "compile_s": 0.1, "first_s": 0.01, "read_bytes": 10**7, "compile_bytes": 2 * 10**7,

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.core.accuracy import AccuracyLevel
 from pipeline.core.deadline import Deadline
+from pipeline.core.errors import UsageError
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.gate.starts import AFTER, BEFORE, GateSide, Which
@@ -93,6 +94,9 @@ def look_at_sides(
     """Return what is seen of a model on both sides. folder: for files. locate_s: for finding what departs first.
 
     A side that fails is tried once more, with no other process beside it.
+
+    Raises:
+        UsageError: settings of one side alone are refused whatever the model.
     """
     # The twin tells what wavers, where the side before runs.
     looked: dict[str, GateSide] = {BEFORE: sides[BEFORE], AFTER: sides[AFTER], TWIN: sides[BEFORE]}
@@ -112,6 +116,9 @@ def look_at_sides(
                 except ChildError as error:
                     failed[name] = (error.failed.kind, refusal_in_words(error.failed.message))
     failed.pop(TWIN, None)
+    for name in failed:
+        if not any(other in told and looked[other].settings == looked[name].settings for other in sides):
+            _refuse_wrong_settings(name, looked[name])
     if failed:
         return FirstLook(failed)
     before, after = told[BEFORE], told[AFTER]
@@ -139,6 +146,26 @@ def look_at_sides(
             f"Kernels of the side {side} are not known: {words}." for side in sides if (words := told[side]["dumb"])
         ],
     )
+
+
+def _refuse_wrong_settings(name: str, side: GateSide) -> None:
+    """Raise if it is the settings that a side refuses.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not side.settings:
+        return
+    with side.environment.start() as child:
+        side.environment.begin(child)
+        try:
+            child.ask("settings", device=side.device, settings=dict(side.settings))
+        except ChildError as error:
+            settings_text = " ".join(f"{key}={value}" for key, value in side.settings.items())
+            raise UsageError(
+                f"{side.environment} refuses {settings_text}: {refusal_in_words(error.failed.message)}.",
+                f"Correct what --{name} says, or leave it out.",
+            ) from error
 
 
 def _look_at_one(child: Child, side: GateSide, inputs: Path, path: Path) -> dict[str, Any]:

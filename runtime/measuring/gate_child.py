@@ -5,6 +5,7 @@ Nothing of placewright is there: the interpreter is that of another environment,
 standard input, an answer on standard output. A fault is an answer, {"error": {kind, message}}.
 
     begin    {runtime}                               -> {python, runtime, version, fault, there, providers}
+    settings {device, settings}                      -> {}; a fault if they are refused whatever the model
     load     {model, inputs, device, settings, mode} -> read_s, compile_s, first_s, memory, requests, precision, devices
     run      {seconds, minimum}                      -> {samples_s, period_s}
     outputs  {path}                                  -> {names, left_out}; writes outputs, by kind of inputs, as npz
@@ -47,6 +48,15 @@ PRECISIONS = {
     "float": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64", "bool": "boolean", "int8": "i8",
     "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
 }  # fmt: skip
+# A model that every OpenVINO reads: y = ReLU(x).
+SMALLEST = """<net name="relu" version="11"><layers>
+<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f32"/>
+<output><port id="0" precision="FP32"><dim>1</dim></port></output></layer>
+<layer id="1" name="y" type="ReLU" version="opset1"><input><port id="0"><dim>1</dim></port></input>
+<output><port id="1" precision="FP32"><dim>1</dim></port></output></layer>
+<layer id="2" name="z" type="Result" version="opset1"><input><port id="0"><dim>1</dim></port></input></layer></layers>
+<edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/>
+<edge from-layer="1" from-port="1" to-layer="2" to-port="0"/></edges></net>"""
 
 
 class OpenVinoModel:
@@ -66,6 +76,10 @@ class OpenVinoModel:
         """Read the model."""
         self.model = self.core.read_model(self.path)
         self.stateful = bool(self.model.get_variables()) if hasattr(self.model, "get_variables") else False
+
+    def try_settings(self) -> None:
+        """Compile the smallest of models with the settings."""
+        self.core.compile_model(self.core.read_model(SMALLEST.encode(), b""), self.device, dict(self.settings))
 
     def compile(self, mode: str) -> None:
         """Compile it, with as many requests as the mode takes."""
@@ -198,8 +212,20 @@ class OnnxRuntimeModel:
     def compile(self, mode: str, profile: str = "") -> None:
         """Make the session; at throughput inferences of one thread run side by side, unless settings say otherwise."""
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        options = self.session_options({THREADS: "1", **self.settings} if mode == "throughput" else self.settings)
+        if profile:
+            options.enable_profiling, options.profile_file_prefix = True, profile
+        self.session = self.ort.InferenceSession(self.path, options, providers=self.providers)
+        self.requests = list(range(count if mode == "throughput" else 1))
+        self.pool = ThreadPoolExecutor(len(self.requests))
+
+    def try_settings(self) -> None:
+        """Make options of the settings."""
+        self.session_options(self.settings)
+
+    def session_options(self, settings: dict[str, str]) -> Any:
+        """Return the options that settings make."""
         options = self.ort.SessionOptions()
-        settings = {THREADS: "1", **self.settings} if mode == "throughput" else self.settings
         for name, value in settings.items():
             if "." in name:
                 options.add_session_config_entry(name, value)
@@ -209,11 +235,7 @@ class OnnxRuntimeModel:
                 setattr(options, name, int(value))
             else:
                 raise ValueError(f"ONNX Runtime has no option {name}")
-        if profile:
-            options.enable_profiling, options.profile_file_prefix = True, profile
-        self.session = self.ort.InferenceSession(self.path, options, providers=self.providers)
-        self.requests = list(range(count if mode == "throughput" else 1))
-        self.pool = ThreadPoolExecutor(len(self.requests))
+        return options
 
     def feed(self, arrays: dict[str, Any]) -> None:
         """Take the inputs of all inferences to come."""
@@ -308,6 +330,12 @@ class GateSession:
         except Exception as error:  # noqa: BLE001  an import may raise anything; it becomes an answer
             return {**told, "runtime": self.runtime, "fault": f"{type(error).__name__}: {error}"}
         return {**told, "runtime": self.runtime, "version": version}
+
+    def settings(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Try settings without a model."""
+        kind = OpenVinoModel if self.runtime == "openvino" else OnnxRuntimeModel
+        kind("", command["device"], command["settings"]).try_settings()
+        return {}
 
     def load(self, command: dict[str, Any]) -> dict[str, Any]:
         """Read and compile a model, and run it once, each with its seconds and the most memory that it took."""

@@ -252,6 +252,29 @@ def test_starts_of_another_machine_do_not_count(tmp_path: Path, monkeypatch: pyt
     assert len(contexts) == 2
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_settings_that_one_side_alone_has_and_refuses_end_with_2(
+    tmp_path: Path, side: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name, unknown=["THREDS"])
+    assert gated(tmp_path, f"--{side}", "THREDS=1") == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines == [
+        "error: openvino 2026.1.0 refuses THREDS=1: Unsupported property THREDS.",
+        f"  fix: Correct what --{side} says, or leave it out.",
+    ]
+
+
+def test_settings_that_the_new_version_alone_refuses_end_with_5(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_environment(tmp_path / "old")
+    make_environment(tmp_path / "new", unknown=["THREADS"])
+    assert gated(tmp_path, "--before", "THREADS=1", "--after", "THREADS=1") == 5
+    assert "the side after does not" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("refusing", "code", "verdict"),
     [(("new",), 5, "broken"), (("old",), 0, "repaired"), (("old", "new"), 3, "unreadable")],
