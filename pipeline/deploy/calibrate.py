@@ -131,7 +131,7 @@ def _add_machine_lines(
             continue
         column = calibration.costs.devices.index(placement.devices_used[0])
         rows = rows_of(calibration.subject.graph, calibration.costs.op_s[:, column])
-        device = _device_text(calibration.topology.devices[column])
+        device = device_text(calibration.topology.devices[column])
         others = [line for line in known.get((machine.fingerprint, device), []) if line["sha256"] != sha256]
         said_s = predict_seconds(others, rows).seconds if others else 0.0
         append_machine_line(
@@ -151,7 +151,7 @@ def _add_machine_lines(
         )
 
 
-def _device_text(device: DeviceSpec) -> str:
+def device_text(device: DeviceSpec) -> str:
     """Return a device and its properties, as --devices takes them."""
     properties = ",".join(f"{key}={value}" for key, value in sorted(device.properties.items()))
     return f"{device.plugin}{{{properties}}}" if properties else device.plugin

@@ -17,6 +17,7 @@ from pipeline.core.errors import UsageError
 from pipeline.shared.payload import load_graph
 from runtime.calibration.machine_lines import by_device, read_machine_lines, rows_of
 from runtime.calibration.transfer import MachinePrediction, predict_seconds
+from runtime.machines.devices import ALIAS_DEFAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
             continue
         here = next((line for line in lines if line["sha256"] == sha256), None)
         last = lines[-1]
-        devices_text = shlex.quote(f"CPU={last['device']}" if "{" in last["device"] else last["device"])
+        devices_text = shlex.quote(devices_option(last["device"]))
         found.append(
             PredictedMachine(
                 fingerprint=last["fingerprint"],
@@ -90,3 +91,19 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
         )
     ranked = sorted(found, key=lambda each: each.prediction.seconds)
     return PredictRecord("placewright.predict/1", str(model), len(rows), ranked)
+
+
+def devices_option(device: str) -> str:
+    """Return the --devices that makes a device of a machine's lines again, its properties included.
+
+    A device with a name of its own has what such devices are given; one without has what it is given anyway.
+
+    >>> devices_option("CPU{INFERENCE_PRECISION_HINT=bf16}")
+    'CPU'
+    >>> devices_option("CPU{ENABLE_CPU_PINNING=NO,INFERENCE_NUM_THREADS=1}")
+    'CPU=CPU{ENABLE_CPU_PINNING=NO,INFERENCE_NUM_THREADS=1}'
+    """
+    plugin = device.partition("{")[0]
+    kind = plugin.partition(".")[0]
+    named = "{" in device and all(f"{key}=" in device for key in ALIAS_DEFAULTS.get(kind, {}))
+    return f"{kind}={device}" if named else plugin

@@ -13,6 +13,8 @@ import pytest
 from coarsen.reading.model.read import to_graph
 from pipeline.cli.main import run_command_line
 from pipeline.core.errors import UsageError
+from pipeline.deploy.calibrate import device_text
+from pipeline.deploy.predict import devices_option
 from runtime.calibration.machine_lines import (
     MachineLine,
     Row,
@@ -22,6 +24,7 @@ from runtime.calibration.machine_lines import (
     rows_of,
 )
 from runtime.calibration.transfer import left_out_errors, predict_seconds
+from runtime.machines.devices import discover_plugins, parse_devices
 from runtime.machines.roofline import operation_class
 from tests.models import two_towers
 
@@ -118,6 +121,16 @@ def test_the_last_line_of_a_model_counts_and_folders_merge_by_lines(tmp_path: Pa
     assert {len(lines) for lines in found.values()} == {5}
     assert [line["latency_s"] for line in found["a" * 16, "CPU"] if line["sha256"] == "0"] == [7.0]
     assert (folder / ".gitattributes").read_text(encoding="utf-8") == "*.jsonl merge=union\n"
+
+
+@pytest.mark.parametrize("asked", ["CPU", "A=CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"])
+def test_what_is_printed_to_check_a_device_measures_that_device(asked: str) -> None:
+    plugins = discover_plugins()
+    (device,) = parse_devices([asked], plugins)
+    text = device_text(device)
+    (again,) = parse_devices([devices_option(text)], plugins)
+    assert device_text(again) == text
+    assert (again.plugin, again.properties) == (device.plugin, device.properties)
 
 
 def test_predict_ranks_machines_and_says_how_to_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
