@@ -152,7 +152,7 @@ def _add_machine_lines(
 
 
 def device_text(device: DeviceSpec) -> str:
-    """Return a device and its properties, as --devices takes them."""
+    """Return a device and its properties, as lines of a machine name it; `predict.devices_option` goes back."""
     properties = ",".join(f"{key}={value}" for key, value in sorted(device.properties.items()))
     return f"{device.plugin}{{{properties}}}" if properties else device.plugin
 

@@ -157,7 +157,10 @@ def _refuse_wrong_settings(name: str, side: GateSide) -> None:
     if not side.settings:
         return
     with side.environment.start() as child:
-        side.environment.begin(child)
+        try:
+            side.environment.begin(child)
+        except ChildError:  # then it is not the settings
+            return
         try:
             child.ask("settings", device=side.device, settings=dict(side.settings))
         except ChildError as error:

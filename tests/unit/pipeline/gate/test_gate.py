@@ -17,9 +17,11 @@ import pytest
 from pipeline.cli.main import run_command_line
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate import gate
+from pipeline.gate.environments import Environment
 from pipeline.gate.gate_file import GatedModel
 from pipeline.gate.starts import GateStart, SideFailed
 from pipeline.system.json_lines import load_lines
+from runtime.measuring.process.child import Child, ChildError
 from tests.gates import found, gated, make_environment, make_model, short_starts
 from tests.slow import slow_but
 
@@ -264,6 +266,22 @@ def test_settings_that_one_side_alone_has_and_refuses_end_with_2(
         "error: openvino 2026.1.0 refuses THREDS=1: Unsupported property THREDS.",
         f"  fix: Correct what --{side} says, or leave it out.",
     ]
+
+
+def test_settings_are_not_blamed_where_the_environment_does_not_begin_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "new"):
+        make_environment(tmp_path / name)
+
+    def begin(environment: Environment, child: Child) -> None:
+        if "new" in environment.python:
+            raise ChildError(MeasurementFailed("crashed", "it was killed"))
+        child.ask("begin", runtime=environment.runtime)
+
+    monkeypatch.setattr(Environment, "begin", begin)
+    assert gated(tmp_path, "--after", "THREADS=1") == 5
+    assert "the side after does not; openvino 2026.1.0: it was killed" in capsys.readouterr().err
 
 
 def test_settings_that_the_new_version_alone_refuses_end_with_5(
