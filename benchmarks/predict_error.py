@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import PLACEWRIGHT, Figure, figure, say
-from runtime.calibration.machine_lines import MachineLine, by_device, read_machine_lines
+from runtime.calibration.machine_lines import MachineLine, by_device, lines_in, read_machine_lines
 from runtime.calibration.transfer import LEVEL, predict_seconds
 
 DEVICE = "CPU=CPU{INFERENCE_PRECISION_HINT=f32}"
@@ -27,7 +27,7 @@ FEWEST = 5  # models without which nothing can be said
 
 def calibrate(machines: Path, models: Sequence[Path]) -> None:
     """Add lines of models to a folder of machines."""
-    known = {line["model"] for line in read_machine_lines(machines)} if any(machines.glob("*.jsonl")) else set()
+    known = {line["model"] for line in lines_in(machines)}
     for model in models:
         if model.name in known:
             continue

@@ -92,7 +92,7 @@ def calibrate(
     console.print_result(
         f"{document['used']} of {document['measurements']} measurements used, {document['holdout']} held out"
     )
-    console.print_result(f"Written to {out}: costs.csv, topology.toml, calibration.json")
+    console.print_result(f"Written to {out}: costs.csv, topology.toml, calibration.json, and for predict a .jsonl")
 
 
 def _format_percent(share: float | None) -> str:
@@ -101,13 +101,15 @@ def _format_percent(share: float | None) -> str:
 
 @click.command()
 @click.argument("model", type=PATH)
-@click.option("--machine", type=PATH, help="File of one machine's calibrations, as `calibrate --machines` writes it.")
-@click.option("--machines", type=PATH, help="Folder of such files: which machine for this model.")
+@click.option(
+    "--machine", type=PATH, multiple=True, help="What `calibrate --out` wrote, or a file of --machines; repeatable."
+)
+@click.option("--machines", type=PATH, help="Folder of machines' calibrations: which machine for this model.")
 @shape_option
 @json_option
 @debug_option
 def predict(
-    model: Path, machine: Path | None, machines: Path | None, shapes: tuple[str, ...], as_json: bool, debug: bool
+    model: Path, machine: tuple[Path, ...], machines: Path | None, shapes: tuple[str, ...], as_json: bool, debug: bool
 ) -> None:
     """Predict the latency of MODEL on calibrated machines.
 
@@ -116,6 +118,7 @@ def predict(
     \b
     placewright calibrate a.onnx --devices CPU --out a/ --machines machines/   on each machine, for several models
     placewright predict b.onnx --machines machines/                            anywhere: the fastest machine first
+    placewright predict b.onnx --machine a/                                    anywhere: on the machine of that folder
 
     The interval is of 90 %, from each known model predicted by the others. Nothing is measured.
     """  # noqa: D301  click wants the real backspace character
@@ -123,9 +126,10 @@ def predict(
     from pipeline.deploy import predict as predicting
     from pipeline.report.text import interval_text, seconds_text
 
-    if (machine is None) == (machines is None):
+    known = machine if machines is None else (machines,)
+    if not known or (machine and machines):
         raise UsageError("predict takes either --machine or --machines.", "placewright predict MODEL --machines FOLDER")
-    record = predicting.predict(model, machine or machines or Path(), shapes)
+    record = predicting.predict(model, known, shapes)
     if as_json:
         console.print_json(asdict(record))
         return

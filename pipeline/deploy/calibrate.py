@@ -79,8 +79,8 @@ def calibrate(
     The stages up to `profile` come from the store where they are there. Placements are measured by `measure.use` of
     the settings, with what is set of `measure` otherwise; what an interrupted call has measured into `out` on this
     machine counts. With `measure.runtime` dataflow they run in segments that overlap, and what is fitted is the longest
-    path, as `listsched` has it, instead of the sum of all, as `sequential` has it. machines: a folder of what machines
-    take, which gets lines on the devices of this one.
+    path, as `listsched` has it, instead of the sum of all, as `sequential` has it. `out`, and machines, a folder of
+    what machines take, get lines on the devices of this one.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -112,20 +112,22 @@ def calibrate(
     }
     _write_tables(calibration, out)
     write_json(out / "calibration.json", document)
-    if machines is not None:
-        _add_machine_lines(machines, machine, model, calibration, fitted)
+    _add_machine_lines(out if machines is None else machines, out, machine, model, calibration, fitted)
     return document
 
 
 def _add_machine_lines(
-    folder: Path, machine: HostMachine, model: Path, calibration: Calibration, fitted: Measured
+    folder: Path, out: Path, machine: HostMachine, model: Path, calibration: Calibration, fitted: Measured
 ) -> None:
-    """Add what the model took on single devices, and its operations by the fit, to a folder of machines."""
-    from runtime.calibration.machine_lines import SCHEMA, append_machine_line, by_device, read_machine_lines, rows_of
+    """Add what the model took on single devices, and its operations by the fit, to a folder of machines and `out`.
+
+    How far they would have been predicted amiss is told by what the folder knows.
+    """
+    from runtime.calibration.machine_lines import SCHEMA, append_machine_line, by_device, lines_in, rows_of
     from runtime.calibration.transfer import predict_seconds
 
     sha256 = look_at_model(model).sha256
-    known = by_device(read_machine_lines(folder)) if any(folder.glob("*.jsonl")) else {}
+    known = by_device(list(lines_in(folder)))
     for placement, result in fitted:
         if isinstance(result, MeasurementFailed) or len(placement.devices_used) != 1:
             continue
@@ -134,21 +136,20 @@ def _add_machine_lines(
         device = device_text(calibration.topology.devices[column])
         others = [line for line in known.get((machine.fingerprint, device), []) if line["sha256"] != sha256]
         said_s = predict_seconds(others, rows).seconds if others else 0.0
-        append_machine_line(
-            folder,
-            {
-                "schema": SCHEMA,
-                "fingerprint": machine.fingerprint,
-                "machine": f"{machine.facts['cpu']}, {machine.facts['processors']} processors",
-                "runtime": f"openvino {machine.facts['openvino']}",
-                "device": device,
-                "model": model.name,
-                "sha256": sha256,
-                "latency_s": result.value_s,
-                "rows": rows,
-                "held_out": math.log(said_s / result.value_s) if said_s > 0 else None,
-            },
-        )
+        line = {
+            "schema": SCHEMA,
+            "fingerprint": machine.fingerprint,
+            "machine": f"{machine.facts['cpu']}, {machine.facts['processors']} processors",
+            "runtime": f"openvino {machine.facts['openvino']}",
+            "device": device,
+            "model": model.name,
+            "sha256": sha256,
+            "latency_s": result.value_s,
+            "rows": rows,
+            "held_out": math.log(said_s / result.value_s) if said_s > 0 else None,
+        }
+        for each in {out, folder}:
+            append_machine_line(each, line)
 
 
 def device_text(device: DeviceSpec) -> str:

@@ -47,14 +47,14 @@ class PredictRecord:
     machines: Sequence[PredictedMachine]
 
 
-def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord:
-    """Return what a model would take on the machines of a file or a folder.
+def predict(model: Path, machines: Sequence[Path], shapes: Sequence[str]) -> PredictRecord:
+    """Return what a model would take on the machines of files and folders, of which there is at least one.
 
     Raises:
         UsageError: nothing is known of any machine, or shapes do not fit.
         ModelError: the model cannot be read.
     """
-    devices = by_device(read_machine_lines(machines))
+    devices = by_device(read_machine_lines(*machines))
     sha256 = model_sha256(model)
     with tempfile.TemporaryDirectory(prefix="placewright-predict-") as folder:
         read_in_process(
@@ -64,7 +64,7 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
     found = []
     sized = "".join(f" --shape {shlex.quote(shape)}" for shape in shapes)
     out_text = shlex.quote(f"{model.stem}-calibrated")
-    folder_text = shlex.quote(str(machines if machines.is_dir() else machines.parent))
+    folder_text = shlex.quote(str(machines[0] if machines[0].is_dir() else machines[0].parent))
     for lines in devices.values():
         others = [line for line in lines if line["sha256"] != sha256]
         if not others:
@@ -86,7 +86,7 @@ def predict(model: Path, machines: Path, shapes: Sequence[str]) -> PredictRecord
         )
     if not found:
         raise UsageError(
-            f"{machines} knows no other model than this one whose operations take time.",
+            f"{' '.join(map(str, machines))} knows no other model than this one whose operations take time.",
             "Calibrate further models with --machines.",
         )
     ranked = sorted(found, key=lambda each: each.prediction.seconds)

@@ -101,25 +101,33 @@ def append_machine_line(folder: Path, line: Mapping[str, Any]) -> Path:
     return path
 
 
-def read_machine_lines(path: Path) -> list[MachineLine]:
-    """Return the lines of a file, or of all files of a folder; of one model on one device the last counts.
+def read_machine_lines(*paths: Path) -> list[MachineLine]:
+    """Return the lines of files, and of all files of folders; of one model on one device the last counts.
 
     Raises:
-        UsageError: there is none.
+        UsageError: one of them has none.
     """
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     remedy = "Calibrate on that machine: placewright calibrate MODEL --out DIR --machines FOLDER"
-    if not path.exists():
-        raise UsageError(f"There is no {path}.", remedy)
-    lines = {(line["fingerprint"], line["device"], line["sha256"]): line for file in files for line in _lines_of(file)}
-    if not lines:
-        raise UsageError(f"{path} holds no calibration of a machine.", remedy)
+    lines: dict[tuple[str, str, str], MachineLine] = {}
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"There is no {path}.", remedy)
+        found = list(lines_in(path))
+        if not found:
+            raise UsageError(f"{path} holds no calibration of a machine.", remedy)
+        lines |= {(line["fingerprint"], line["device"], line["sha256"]): line for line in found}
     return list(lines.values())
 
 
-def _lines_of(file: Path) -> Iterator[MachineLine]:
+def lines_in(path: Path) -> Iterator[MachineLine]:
+    """Yield the lines of a file, or of the files of a folder, none where there is neither.
+
+    Raises:
+        UsageError: one is damaged.
+    """
     adapter = TypeAdapter(MachineLine)
-    for document in load_lines(file, summed=False):
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    for file, document in ((at, each) for at in files for each in load_lines(at, summed=False)):
         if document.get("schema") == SCHEMA:
             try:
                 yield adapter.validate_python(document)

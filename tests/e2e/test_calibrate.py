@@ -12,6 +12,7 @@ import openvino as ov
 import pytest
 from pydantic import TypeAdapter
 
+from coarsen.reading.model.read import to_graph
 from pipeline.cli.main import run_command_line
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import Evaluation, Measurement, MeasurementFailed, Prediction
@@ -19,7 +20,8 @@ from pipeline.core.placement import Placement
 from pipeline.core.stages import Evaluator, Subject
 from pipeline.deploy.calibrate import JOURNAL, Journal, Sampling
 from pipeline.result.records import CalibrationRecord
-from runtime.calibration.machine_lines import read_machine_lines
+from runtime.calibration.machine_lines import read_machine_lines, rows_of
+from runtime.calibration.transfer import predict_seconds
 from runtime.machines import devices
 from runtime.measuring.contest.dataflow import Dataflow
 from runtime.measuring.contest.hetero import Hetero
@@ -200,6 +202,23 @@ def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path) -> None:
 def test_nothing_to_measure_is_refused(sampling: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="at least 1 and 0 are needed"):
         Sampling(*sampling)
+
+
+def test_the_folder_of_a_calibration_predicts_another_model(
+    model: Path, tmp_path: Path, ran: Ran, lazy: Lazy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(*arguments(model, tmp_path))
+    ran(*arguments(model, tmp_path))
+    (line,) = read_machine_lines(tmp_path / "out")
+    other = tmp_path / "other.xml"
+    ov.save_model(two_towers(), other, compress_to_fp16=False)
+    (tmp_path / "out").rename(tmp_path / "elsewhere")  # it travels
+    capsys.readouterr()
+    assert run_command_line(["predict", str(other), "--machine", str(tmp_path / "elsewhere"), "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)["machines"]
+    assert (said["fingerprint"], said["device"]) == (line["fingerprint"], line["device"])
+    assert said["prediction"]["seconds"] == predict_seconds([line], rows_of(to_graph(two_towers(), source=""))).seconds
+    assert said["prediction"]["low"] is None  # one model has no others to be predicted from
 
 
 def test_lines_of_a_machine_collect_with_what_was_held_out(model: Path, tmp_path: Path, ran: Ran, lazy: Lazy) -> None:

@@ -153,6 +153,21 @@ def test_predict_ranks_machines_and_says_how_to_check(tmp_path: Path, capsys: py
     assert alone["check"].endswith(f"--machines {folder}")
 
 
+def test_calibrations_of_several_folders_count_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ov.save_model(two_towers(), tmp_path / "model.xml", compress_to_fp16=False)
+    command = ["predict", str(tmp_path / "model.xml"), "--json"]
+    for seed in range(4):
+        append_machine_line(tmp_path / f"calibrated{seed}", drawn_line(seed))
+        command += ["--machine", str(tmp_path / f"calibrated{seed}")]
+    assert run_command_line(command) == 0
+    (machine,) = json.loads(capsys.readouterr().out)["machines"]
+    assert machine["prediction"]["models"] == 4
+    assert machine["prediction"]["low"] < machine["prediction"]["seconds"] < machine["prediction"]["high"]
+    assert run_command_line([*command, "--machines", str(tmp_path)]) == 2
+    assert run_command_line([*command, "--machine", str(tmp_path)]) == 2
+    assert "holds no calibration" in capsys.readouterr().err
+
+
 def test_a_file_that_is_no_calibration_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\x08\nno line\nno end")
