@@ -235,8 +235,7 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
             else:
                 guess = {way: stated.get(run["best"] if way == ANSWER else way, said or 1.0) for way in ways}
                 brackets = {way: Bracket(guess[way]) for way in ways}
-                enough = time.monotonic() + args.judge_s / 2
-                while not all(b.told for b in brackets.values()) and time.monotonic() < enough:
+                while not all(b.told for b in brackets.values()):
                     for way in order:
                         if not brackets[way].told:
                             brackets[way].look(processes[way], rates, deadlines, 100 * number + brackets[way].count)

@@ -115,6 +115,15 @@ def chain_to(name: str, loads: Mapping[str, ModelLoad]) -> list[str]:
     return chain[::-1]
 
 
+def rank_of(percentile: float, n: int) -> int:
+    """Return the place from 1 that a percentile has among n latencies in rising order.
+
+    >>> rank_of(99.0, 100), rank_of(99.0, 110)
+    (99, 109)
+    """
+    return math.ceil(round(n * percentile / 100, 6))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestLog:
     """Requests of one model, k of them, in the order in which they were due; seconds since the load began.

@@ -19,7 +19,7 @@ from runtime.measuring.load.drive import LoadTimes
 TOLD = (50.0, 90.0, 99.0, 99.9)  # percentiles that are told where there are requests enough
 FILL_S, TAIL_S = 0.2, 0.1
 LEAST_S = 0.4  # of a window that counts
-STEP, LEAST_STEP = 1.5, 1.06  # between load multiples: to find between which the greatest lies, and where to end
+STEP, LEAST_STEP = 1.5, 1.11  # between load multiples: to find between which the greatest lies, and where to end
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 TURNS = {"throughput": 4, "latency": 2}  # windows of one start; under a load that should grow until that is told
 CLOSED_FILL_S, LEAST_TURN_S = 0.1, 0.3  # of windows in closed loops
@@ -165,11 +165,15 @@ class Yardstick:
         return LoadTimes(FILL_S + min(slowest_s, 1.0), measured_s, TAIL_S, DRAINS * slowest_s)
 
     def look(
-        self, seats: SeatedModels, seed: int, *, multiple: float = 1.0, least: float = 1.0
+        self, seats: SeatedModels, seed: int, *, multiple: float = 1.0, least: float = 1.0, until_missed: bool = False
     ) -> tuple[Window, list[ServedFigures]]:
-        """Return one window of load at a multiple of all rates, and its figures."""
+        """Return one window of load at a multiple of all rates, and its figures.
+
+        until_missed: whether it ends as soon as a deadline is missed.
+        """
         scenario = self.scenario.scaled(multiple)
-        window = seats.window(scenario, self.times(multiple, least), seed=seed)
+        times = replace(self.times(multiple, least), until_missed=until_missed)
+        window = seats.window(scenario, times, seed=seed)
         known = [m for m in scenario.models if m.name not in window.failed]
         return window, [served_figures(m, window.logs[m.name], window, multiple) for m in known]
 
@@ -264,7 +268,8 @@ class StartTurns:
             self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=1 / count))
             self.over = len(self.seen) == count or passed
             return
-        self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), multiple=self.guess))
+        seed = self.seed + len(self.seen)
+        self.seen.append(self.yardstick.look(self.seats, seed, multiple=self.guess, until_missed=True))
         if self.yardstick.slack(self.seen[-1][0]) <= 0:
             self.low = self.guess
         else:

@@ -47,6 +47,7 @@ from pipeline.scenario.figures import (
     CHECK_TIMES,
     LEAST_STEP,
     MOST_MULTIPLE,
+    STEP,
     Measured,
     StartTurns,
     Yardstick,
@@ -69,6 +70,9 @@ MOST_CONTENDERS = 3
 ROOM = 0.8  # of the memory that is free, that all configurations of a start may take
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
+START_WINDOWS = 4.0  # that it takes under a load that should grow
+NEARLY = 1.25  # times the time there is, that a final may seem to take
+LEAST_SIGHTS = 8  # that a final may not take the time of: baselines, and some of what is usually good
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
 LOWER = 0.93  # of a multiple that a check has not confirmed
 
@@ -331,16 +335,24 @@ class ScenarioSearch:
         Where a final is far out of reach, first sights have the time: of hints one is better than none.
         """
         left_s, final_s = self.deadline.left_s, self._least_final_s
-        return share.left_s if left_s < final_s / 2 else min(share.left_s, left_s - final_s)
+        least_s = (LEAST_SIGHTS - len(self.sights_s)) * self._sight_s
+        return share.left_s if left_s < final_s / 2 else min(share.left_s, max(left_s - final_s, least_s))
 
     @property
     def _least_final_s(self) -> float:
         """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
-        return 3 * self.settings.least_starts * START * self._sight_s / (1 - CHECK_SHARE)
+        return 3 * self.settings.least_starts * self._start_s / (1 - CHECK_SHARE)
+
+    @property
+    def _start_s(self) -> float:
+        """Return the seconds that a start of the final takes, roughly."""
+        if self.scenario.objective != "load":
+            return START * self._sight_s
+        return START_WINDOWS * self.yardstick.times(self.bar).due_s + self._sight_s
 
     @property
     def _sight_s(self) -> float:
-        """Return the seconds that a first sight takes, by the last few; 0 where there was none."""
+        """Return the seconds that a first sight of one window takes, by the last few; 0 where there was none."""
         return float(np.median(self.sights_s[-5:])) if self.sights_s else 0.0
 
     def _sight(self, entrant: ContendingConfiguration) -> Measured | None:
@@ -357,7 +369,7 @@ class ScenarioSearch:
             return {**told, "took_s": self.deadline.clock() - begun}
 
         told = self.journal.ask(f"sight {configuration.identity}", look)
-        self.sights_s.append(told["took_s"])
+        self.sights_s.append(told["took_s"] / told.get("windows", 1))
         return _take_start(entrant, told)
 
     def _side_by_side(self, entrants: Sequence[ContendingConfiguration], number: int) -> None:
@@ -374,7 +386,8 @@ class ScenarioSearch:
         """Return one start of each; "error" where one failed in a way that may pass."""
         told: dict[str, dict[str, Any]] = {}
         turns: dict[str, StartTurns] = {}
-        first = self.bar * LEAST_STEP ** (number * GOLDEN % 1)
+        sights = {e.candidate.configuration.identity: e.sight for e in self.entrants.values() if e.sight is not None}
+        spread = number * GOLDEN % 1 * math.log(LEAST_STEP)
 
         def fail(key: str, error: LoadError) -> None:
             told[key] = {"error": asdict(error.failed), "model": error.model}
@@ -385,7 +398,9 @@ class ScenarioSearch:
                 key = _start_key(entrant)
                 try:
                     seats = stack.enter_context(self.bench.seat(entrant.candidate.configuration, fresh=False))
-                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, first)
+                    sight = sights[entrant.candidate.configuration.identity]
+                    guess = nearest_multiple(sight.goodness, spread)
+                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, guess)
                 except LoadError as error:
                     fail(key, error)
             order = list(turns)
@@ -427,9 +442,9 @@ class ScenarioSearch:
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
-        start_s = START * self._sight_s
+        start_s = self._start_s
         needed_s = least * start_s * len([control, *contenders[:1], twin])
-        if needed_s > until.left_s:
+        if needed_s > NEARLY * until.left_s:
             return control, None, needed_s - until.left_s
         # Who is there in any case, then who leaves last where time is short.
         present = [control, *contenders[:1], twin]
@@ -547,24 +562,28 @@ class ScenarioSearch:
         load = self.scenario.objective == "load"
         multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
         self.say(f"checking {best.candidate.name}")
-        longest_s, left_s = self.yardstick.longest_s, self.deadline.left_s
-        left_s /= CHECK_TIMES + 2  # a window at that multiple, one as stated
-        yardstick = replace(self.yardstick, longest_s=max(longest_s / CHECK_TIMES, min(longest_s, left_s)))
+        longest_s = self.yardstick.longest_s
+
+        def shortened() -> Yardstick:
+            """Return what measures a window, at that multiple or as stated, of half the time that is left at most."""
+            left_s = self.deadline.left_s / 2 / CHECK_TIMES
+            return replace(self.yardstick, longest_s=max(longest_s / CHECK_TIMES / 2, min(longest_s, left_s)))
+
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
                 if not load:
-                    window, stated = yardstick.look(seats, 9_000, least=CHECK_TIMES)
+                    window, stated = shortened().look(seats, 9_000, least=CHECK_TIMES)
                     told = [f.holds for f in stated]
                     holds_all = False if False in told else True if all(told) else None
                     return CheckRecord(0.0, stated, [], holds_all, one_second(window))
                 holds, greatest = False, list[ServedFigures]()
                 for i in range(5):
-                    window, greatest = yardstick.look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
-                    holds = yardstick.slack(window) <= 0
+                    window, greatest = shortened().look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                    holds = self.yardstick.slack(window) <= 0
                     if holds or self.deadline.passed:
                         break
                     multiple *= LOWER
-                _, stated = yardstick.look(seats, 9_000)
+                _, stated = shortened().look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest
@@ -574,6 +593,18 @@ class ScenarioSearch:
         except LoadError as error:
             self.say(f"the check failed: {error.cause}")
             return None
+
+
+def nearest_multiple(goodness: float, spread: float) -> float:
+    """Return the multiple to begin a start with: all configurations try multiples of one row, so that equals are equal.
+
+    goodness: the logarithm of what seems to hold; spread: that of where the row begins.
+
+    >>> nearest_multiple(0.0, 0.0), round(nearest_multiple(math.log(1.6), 0.0), 6)
+    (1.0, 1.5)
+    """
+    step = math.log(STEP) / 2
+    return math.exp(step * round(goodness / step) + spread) if math.isfinite(goodness) else 1.0
 
 
 def _start_key(entrant: ContendingConfiguration) -> str:

@@ -242,7 +242,7 @@ class Seats:
             ]
         logs: dict[str, RequestLog] = {}
         failed: dict[str, MeasurementFailed] = {}
-        processor_s, peak_bytes = 0.0, 0
+        processor_s, peak_bytes, measured_s = 0.0, 0, 0.0
         for (group, child), part in zip(asked, parts, strict=True):
             try:
                 answer, told = part.result()
@@ -258,7 +258,8 @@ class Seats:
             logs |= told
             failed |= {name: MeasurementFailed(**why) for name, why in answer["failed"].items()}
             processor_s += answer["processor_s"]
-        return Window(logs, times.measured_s, processor_s, peak_bytes, failed)
+            measured_s = max(measured_s, answer["measured_s"])
+        return Window(logs, measured_s or times.measured_s, processor_s, peak_bytes, failed)
 
     def _driven(self, load: ModelLoad) -> ModelLoad:
         idle = not (load.rate or load.concurrency or load.after)

@@ -11,6 +11,10 @@ moment when it was due. Nothing that serves slowly can so slow down the arrivals
 What is due before the load has filled the machine, or after the measured part, is served and does not count. Once the
 last is due, what is still waiting has `drain_s` to be served; then it counts as dropped. A model that raises an error,
 or hangs, is named, and the others go on.
+
+A load that asks only whether deadlines hold ends as soon as one does not: once more requests of an open loop are late
+than its percentile leaves out of all that are drawn. What was due by then and was neither served nor late yet does not
+count.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog, rank_of
 from pipeline.shared.arrivals import arrival_times, generator_of
 
+SLICE_S = 0.05  # of waiting for a request that is due, until it is seen that the load has ended
 Serve = Callable[[], object]  # runs one inference
 
 
@@ -35,7 +40,8 @@ Serve = Callable[[], object]  # runs one inference
 class LoadTimes:
     """Seconds: until the load has filled the machine, of the part that counts, of load behind it, and to finish.
 
-    hang_s: that one inference may take once all time is over, before its model is said to hang.
+    hang_s: that one inference may take once all time is over, before its model is said to hang. until_missed: whether
+    it ends where a deadline is missed.
     """
 
     fill_s: float
@@ -43,6 +49,11 @@ class LoadTimes:
     tail_s: float
     drain_s: float
     hang_s: float = 10.0
+    until_missed: bool = False
+
+    def counts(self, origin_s: float) -> bool:
+        """Return whether a request counts, the first of whose chain was due then."""
+        return 0 <= origin_s - self.fill_s < self.measured_s
 
     @property
     def due_s(self) -> float:
@@ -75,7 +86,8 @@ class ModelQueue:
     """The requests of one model: those still to begin, and what became of those that were served.
 
     arrivals: of an open loop, in their order; next: how many of them were taken. waiting: those of closed loops and
-    chains; None at the end. served: (due, origin, end) of each, end nan where it was dropped.
+    chains; None at the end. served: (due, origin, end) of each, end nan where it was dropped. late: how many that count
+    missed the deadline; most_late: how many may.
     """
 
     load: ModelLoad
@@ -86,6 +98,8 @@ class ModelQueue:
     waiting: queue.SimpleQueue[Due | None] = field(default_factory=queue.SimpleQueue)
     served: list[tuple[float, float, float]] = field(default_factory=list)
     error: Exception | None = None
+    late: int = 0
+    most_late: float = math.inf
 
 
 class Drive:
@@ -105,6 +119,7 @@ class Drive:
         self._over = threading.Event()
         self._stopped = False
         self._begun_s = 0.0
+        self._missed_s = math.inf
         self.queues = {
             load.name: ModelQueue(
                 load,
@@ -115,6 +130,10 @@ class Drive:
             for load in scenario.models
         }
         self._pending = sum(len(q.arrivals) + q.load.concurrency for q in self.queues.values())
+        for q in self.queues.values() if times.until_missed else ():
+            if q.load.rate and math.isfinite(q.load.deadline_s):
+                n = sum(map(times.counts, q.arrivals))
+                q.most_late = n - rank_of(q.load.percentile, n)
 
     def run(self, begin_s: float = 0.0) -> tuple[dict[str, RequestLog], dict[str, Exception]]:
         """Return the requests of every model, and the errors of those that failed.
@@ -147,6 +166,11 @@ class Drive:
         errors = {name: q.error for name, q in self.queues.items() if q.error is not None}
         return {name: self._log(q) for name, q in self.queues.items()}, errors
 
+    @property
+    def measured_s(self) -> float:
+        """Return how long the part was that counts."""
+        return min(self.times.measured_s, self._missed_s - self.times.fill_s)
+
     def _now(self) -> float:
         return time.perf_counter() - self._begun_s
 
@@ -161,9 +185,9 @@ class Drive:
             taken = Due(q.arrivals[i], Chain(q.arrivals[i])) if i < len(q.arrivals) else None
         if taken is None:
             return None
-        while (early_s := taken.due_s - self._now()) > 0:
-            time.sleep(early_s)
-        return taken
+        while (early_s := taken.due_s - self._now()) > 0 and not self._stopped:
+            time.sleep(min(early_s, SLICE_S))
+        return taken if self._now() < self._missed_s else None
 
     def _serve(self, q: ModelQueue, serve: Serve) -> None:
         """Serve requests of a model until there are no more."""
@@ -190,6 +214,9 @@ class Drive:
                 again = False
             self._pending += more - 1 + again
             finished = not self._pending
+            q.late += self.times.counts(taken.chain.origin_s) and not end_s - taken.chain.origin_s <= q.load.deadline_s
+            if q.late > q.most_late and not self._stopped:
+                self._missed_s, finished = min(self._missed_s, now_s), True
         for load, count in caused:
             for _ in range(count):
                 self.queues[load.name].waiting.put(Due(end_s, taken.chain))
@@ -206,10 +233,12 @@ class Drive:
         while not q.waiting.empty():  # of a model that hangs
             if (due := q.waiting.get()) is not None:
                 rows.append((due.due_s, due.chain.origin_s, math.nan))
-        table = np.array(sorted(rows), dtype=np.float64).reshape(-1, 3)
-        begun_s = table[:, 1] - self.times.fill_s
+        table = np.array(sorted(row for row in rows if row[0] < self._missed_s), dtype=np.float64).reshape(-1, 3)
         due_s, origin_s, end_s = table.T
-        return RequestLog(due_s, origin_s, end_s, (begun_s >= 0) & (begun_s < self.times.measured_s))
+        measured = np.array([self.times.counts(s) for s in origin_s.tolist()], np.bool_)
+        if math.isfinite(self._missed_s):
+            measured &= ~np.isnan(end_s) | (self._missed_s - origin_s > q.load.deadline_s)
+        return RequestLog(due_s, origin_s, end_s, measured)
 
 
 def draw_calls(load: ModelLoad, rng: np.random.Generator) -> int:

@@ -3,7 +3,7 @@
 admit    {name, variant, cache, beside, kind} -> LoadAnswer; the model is compiled after those that are there, or runs
                                     in the copy of the one that it is beside; kind: of its inputs, "" for what is timed
 dismiss  {}                      -> {}; all models are let go
-drive    {scenario, times, seed, begin_s, path} -> {processor_s, failed} and writes the requests of every model
+drive    {scenario, times, seed, begin_s, path} -> {processor_s, measured_s, failed}; writes all requests
 memory   {}                      -> {peak_bytes} since the last model was loaded
 """
 
@@ -64,7 +64,7 @@ class SeveralModels:
         processor_s = (time.process_time() - cpu_s) / (time.perf_counter() - begun_s)
         save_logs(Path(command["path"]), logs)
         failed = {name: fault_of_model(error) for name, error in errors.items()}
-        return {"processor_s": processor_s, "failed": failed}
+        return {"processor_s": processor_s, "measured_s": drive.measured_s, "failed": failed}
 
     def memory(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """Return the most memory that this process has had since the last model was loaded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog, rank_of
 from pipeline.shared.arrivals import arrival_times
 from runtime.measuring.load.bench import LoadConfiguration, LoadError, Window
 from runtime.measuring.load.drive import LoadTimes
@@ -25,6 +26,13 @@ def serve(load: ModelLoad, seconds: float, times: LoadTimes, seed: int) -> Reque
     for i, due in enumerate(due_s):
         end_s[i] = free_s = max(due, free_s) + seconds
     return RequestLog(due_s, due_s, end_s, (due_s >= times.fill_s) & (due_s < times.fill_s + times.measured_s))
+
+
+def missing_s(load: ModelLoad, log: RequestLog) -> float:
+    """Return when it is certain that a deadline is missed; inf if it is not."""
+    late_s = np.sort(log.end_s[log.measured & (log.end_s - log.origin_s > load.deadline_s)])
+    may = int(log.measured.sum()) - rank_of(load.percentile, int(log.measured.sum()))
+    return float(late_s[may]) if len(late_s) > may else math.inf
 
 
 class Time:
@@ -46,13 +54,14 @@ class FakeSeats:
 
     def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
         bench = self.bench
-        bench.clock.now_s += times.due_s
         bench.windows.append((self.configuration.name, times))
         bench.beside.append(len(bench.present))
         noise = float(np.exp(bench.noise * bench.rng.standard_normal())) * bench.disturbed(bench.clock.now_s)
         logs = {
             m.name: serve(m, noise * bench.seconds(m.name, self.configuration), times, seed) for m in scenario.models
         }
+        missed_s = min((missing_s(m, logs[m.name]) for m in scenario.models), default=math.inf)
+        bench.clock.now_s += min(times.due_s, missed_s) if times.until_missed else times.due_s
         return Window(logs, times.measured_s, 1.0, bench.peak_bytes, bench.fails)
 
 

@@ -14,7 +14,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, configured
-from pipeline.scenario.figures import LEAST_STEP, StartTurns, Yardstick
+from pipeline.scenario.figures import LEAST_STEP, STEP, StartTurns, Yardstick
 from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
 from runtime.measuring.contest.statistics import TWIN
@@ -109,19 +109,42 @@ def test_configurations_of_a_start_are_loaded_together_and_take_turns(tmp_path: 
 
 
 def test_no_two_starts_of_a_load_try_the_same_multiples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = dict[int, set[float]]()
+    first = dict[str, dict[int, float]]()
 
     def recorded(yardstick: Yardstick, seats: Seats, seed: int, guess: float) -> StartTurns:
-        first.setdefault(seed, set()).add(guess)
+        first.setdefault(seats.configuration.name, {})[seed] = math.log(guess)
         return StartTurns(yardstick, seats, seed, guess)
 
     monkeypatch.setattr("pipeline.scenario.search.StartTurns", recorded)
     search(tmp_path, FakeBench(reserved_is_best), OPEN, "load")
-    assert all(len(guesses) == 1 for guesses in first.values())
-    guesses = sorted(math.log(guess) for (guess,) in first.values())
-    assert len(guesses) > 2
-    assert 0 < guesses[-1] - guesses[0] < math.log(LEAST_STEP)
-    assert len(set(guesses)) == len(guesses)
+    assert len(first) > 2
+    assert len(first[TWIN]) > 2
+    for guesses in first.values():
+        tried = sorted(guesses.values())
+        assert tried[-1] - tried[0] < math.log(LEAST_STEP)
+        assert len(set(tried)) == len(tried)
+
+
+def test_a_start_looks_near_what_its_configuration_held_at_first_sight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = dict[str, dict[int, float]]()
+
+    def recorded(yardstick: Yardstick, seats: Seats, seed: int, guess: float) -> StartTurns:
+        first.setdefault(seats.configuration.name, {})[seed] = guess
+        return StartTurns(yardstick, seats, seed, guess)
+
+    monkeypatch.setattr("pipeline.scenario.search.StartTurns", recorded)
+    found = search(tmp_path, FakeBench(reserved_is_best), OPEN, "load")
+    best, twin = found.entrants[found.best], found.entrants[found.control]
+    assert best.sight is not None
+    assert twin.sight is not None
+    assert best.sight.goodness > twin.sight.goodness + 0.4
+    for name, sight in ((found.best, best.sight), (TWIN, twin.sight), (found.control, twin.sight)):
+        near = [math.log(guess) - sight.goodness for guess in first[name].values()]
+        assert all(abs(each - math.log(LEAST_STEP) / 2) < math.log(STEP) / 2 for each in near)
+    steps = [math.log(first[found.best][seed] / first[TWIN][seed]) / math.log(STEP**0.5) for seed in first[TWIN]]
+    assert steps == pytest.approx([round(step) for step in steps])  # both try multiples of one row
 
 
 def test_the_check_runs_in_a_new_process(tmp_path: Path) -> None:

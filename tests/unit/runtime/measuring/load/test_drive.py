@@ -87,6 +87,37 @@ def test_an_overload_ends_and_what_was_not_served_counts_as_dropped() -> None:
     assert log.dropped > 100
 
 
+def test_a_load_ends_as_soon_as_a_deadline_is_missed_for_certain() -> None:
+    times = LoadTimes(0.02, 1.2, 0.0, drain_s=0.5, until_missed=True)
+    load = ModelLoad("a", rate=100, deadline_s=0.02)
+    slow = ModelLoad("b", rate=5, deadline_s=10.0)
+    begun = time.monotonic()
+    drive = Drive(
+        {"a": [lambda: time.sleep(0.03)], "b": [lambda: time.sleep(0.15)]}, LoadScenario((load, slow)), times, 3
+    )
+    logs, _ = drive.run()
+    assert time.monotonic() - begun < 1.0
+    assert drive.measured_s < 0.8
+    log = logs["a"]
+    assert log.percentile_s(99) > load.deadline_s
+    assert log.measured.sum() < 50  # of 120
+    counted = log.due_s[log.measured]
+    assert (counted <= 0.02 + drive.measured_s).all()
+    overdue = 0.02 + drive.measured_s - counted > load.deadline_s
+    assert (~np.isnan(log.end_s[log.measured]) | overdue).all()
+    assert logs["b"].dropped == 0  # what had time left does not count
+
+
+def test_a_load_whose_deadlines_hold_is_not_cut_short() -> None:
+    times = LoadTimes(0.02, 0.3, 0.0, drain_s=0.5, until_missed=True)
+    missed = iter([0.05])  # one of about sixty is late, and so are those that wait for it
+    load = ModelLoad("a", rate=200, deadline_s=0.04, percentile=80)
+    log = run({"a": [lambda: time.sleep(next(missed, 0.0))]}, load, times=times)["a"]
+    assert np.allclose(log.due_s, arrival_times(load, times.due_s, 3))
+    assert np.array_equal(log.measured, (log.due_s >= 0.02) & (log.due_s < 0.32))
+    assert log.percentile_s(80) <= load.deadline_s
+
+
 def test_a_model_that_fails_is_named_and_the_others_go_on() -> None:
     def fails() -> None:
         raise RuntimeError("no such layer")
