@@ -43,6 +43,30 @@ def test_a_claim_takes_starts_an_interval_an_effect_and_a_quiet_twin(
     assert record.ratio.low < record.ratio.ratio < record.ratio.high
 
 
+@pytest.mark.parametrize(
+    ("after", "times"),
+    [
+        ([1.045, 1.055, 1.025, 1.075, 1.05, 1.05, 1.0, 1.1], None),  # told already
+        ([1.02, 1.08, 0.96, 1.14], (2, 8)),
+        ([1.03, 0.98, 1.03, 0.97], (4, 20)),  # 1 of which is within the limits
+        ([1.02, 1.06, 0.98, 1.02], None),  # at the limit: no number of starts
+    ],
+)
+def test_how_many_starts_would_tell(after: list[float], times: tuple[float, float] | None) -> None:
+    starts = starts_of(after, [1.0] * len(after))
+    figure = judge_figure(starts, "latency", LEAST, claims=1, looks=1)
+    assert figure is not None
+    if times is None:
+        assert figure.times_to_tell is None
+        return
+    assert figure.times_to_tell is not None
+    assert times[0] < figure.times_to_tell < times[1]
+    assert figure.found == "undecided"
+    more = judge_figure(starts * math.ceil(figure.times_to_tell), "latency", LEAST, claims=1, looks=1)
+    assert more is not None
+    assert more.found != "undecided"
+
+
 def test_more_claims_widen_the_interval() -> None:
     starts = starts_of([1.10, 1.11, 1.09, 1.10], [1.0, 1.001, 0.999, 1.0])
     one, many = (judge_figure(starts, "latency", LEAST, claims=n, looks=2) for n in (1, 20))
