@@ -473,7 +473,12 @@ def _write_result(
         predicted_error=forecast.error,
         predicted_rank_correlation=forecast.rank_correlation,
         remedies=forecast.remedies,
-        files={"result": RESULT, "manifest": MANIFEST, **{f"model {m.name}": m.folder for m in loads}},
+        files={
+            "result": RESULT,
+            "report": "report.html",
+            "manifest": MANIFEST,
+            **{f"model {m.name}": m.folder for m in loads},
+        },
     )
     write_json(folder / RESULT, result.to_json())
     return result
