@@ -233,6 +233,7 @@ def candidate_cells(run: RunRecords) -> list[dict[str, str]]:
         middle = c.latency_s.median if c.latency_s is not None else None
         sight = is_first_sight(c, run.result.contest)
         ends = (c.latency_s.fastest, c.latency_s.slowest) if c.latency_s is not None and not sight else (None, None)
+        about = "about " if run.result.contest is not None and middle is not None and ends[0] is None else ""
         why = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
         row = {
             "name": c.name,
@@ -240,7 +241,7 @@ def candidate_cells(run: RunRecords) -> list[dict[str, str]]:
             "kind": c.kind or ("baseline" if c.baseline else "split"),
             "about": _describe_candidate(c),
             "ran": "" if middle is None else "yes",
-            "latency": "" if sight else seconds_text(middle),
+            "latency": "" if sight else about + seconds_text(middle),
             "range": interval_text(*ends, seconds_text),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
             "p99": "" if sight else seconds_text(c.percentiles.get("99")),

@@ -89,7 +89,8 @@ def format_milliseconds(candidate: CandidateRecord, contest: ContestRecord | Non
     if latency is None or is_first_sight(candidate, contest):
         return "", ""
     ends = [number_text(s * 1e3) for s in (latency.fastest, latency.slowest) if s is not None]
-    return number_text(latency.median * 1e3), " to ".join(ends)
+    about = "about " if contest is not None and not ends else ""  # how far starts scatter is unknown of one
+    return f"{about}{number_text(latency.median * 1e3)}", " to ".join(ends)
 
 
 def format_speedup(candidate: CandidateRecord, contest: ContestRecord | None) -> str:

@@ -157,6 +157,8 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
     assert format_milliseconds(control, contest) == format_milliseconds(final, contest) == ("2", "1.9 to 2.25")
     assert format_milliseconds(seen, contest) == ("", "")
     assert format_milliseconds(seen, None) == ("2", "1.9 to 2.25")  # of a simulator
+    once = dataclasses.replace(final, latency_s=LatencyEstimate(2e-3, None, None))
+    assert (format_milliseconds(once, contest), format_milliseconds(once, None)) == (("about 2", ""), ("2", ""))
 
 
 def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:
