@@ -16,7 +16,7 @@ from pipeline.placing.records import ContestRecord
 from pipeline.result.accuracy import both_answers
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result_text import is_untried
-from runtime.measuring.contest.statistics import mean_interval
+from runtime.measuring.contest.statistics import TWIN, mean_interval
 
 NONE = RatioEstimate(1.0, 1.0, 1.0)
 MANY = 5  # starts in all of which a split must be faster than one device to go before it
@@ -267,7 +267,9 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
     else:
         most = possible_gain(contest, known)
         level = f"{100 * contest.level:g} % confidence"
-        tried = " of what was tried" * any(map(is_untried, known.values()))
+        baselines = max((r.high - 1 for n, r in contest.ratios.items() if known[n].baseline and n != TWIN), default=0.0)
+        tried = " of what was searched" * (baselines > most)  # a baseline that scatters may be more
+        tried = " of what was tried" if any(map(is_untried, known.values())) else tried
         bound = f"; at most {100 * most:.1f} % is possible{tried}" if most < 1 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)
