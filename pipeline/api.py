@@ -13,7 +13,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import WORTH_LEAST, WORTH_S
 from pipeline.progress.watchers import replay_searches, with_event_files
-from pipeline.report.run_page import write_report
+from pipeline.report.run_page import REPORT, write_report
 from pipeline.result.directory import ManifestRecord, RunDirectory, previous_parts
 from pipeline.result.result import Result, write_result
 from pipeline.scenario.records import ScenarioResult
@@ -112,9 +112,12 @@ def advance_scenario(
     Raises:
         PlacewrightError: with one line of cause and one of remedy.
     """
+    from pipeline.report.scenario_page import write_scenario_page
     from pipeline.scenario.run import run_scenario
 
-    return run_scenario(plan_scenario_file(file, settings, store), folder, store, progress=progress)
+    result = run_scenario(plan_scenario_file(file, settings, store), folder, store, progress=progress)
+    write_scenario_page(folder, folder / REPORT)
+    return result
 
 
 def plan_scenario_file(file: ScenarioFile, settings: Settings, store: Store) -> ScenarioPlan:

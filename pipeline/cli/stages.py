@@ -22,7 +22,7 @@ from pipeline.cli.options import (
     stage_options,
     tensorboard_option,
 )
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import MeasurementError, UsageError
 from pipeline.core.figures import number_text
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ def _advance_and_print(
                 console.print_notice(warning)
         else:
             show_result(advance.result, verbose=choices.verbose)
+        _check_limits(advance.result)
         return
     outcome = advance.outcomes[upto]
     summary = _summarise_artifact(upto, outcome.entry)
@@ -313,7 +314,7 @@ def show_result(result: Result, *, verbose: bool) -> None:
         # The twin stands for noise, not for a way to run the model; what is one with another is that one.
         if c.name == TWIN or is_untried(c) or c.same_as:
             continue
-        mark = "*" if c.name == record.best else ""
+        mark = "*" if c.name == record.best and not c.limit else ""
         if c.latency_s is None:
             failure = failure_text(c.failed.kind, c.failed.message) if c.failed else ""
             rows.append([mark + c.name, "-", "", "", "", "", "", failure[:MOST_WORDS]])
@@ -334,7 +335,20 @@ def show_result(result: Result, *, verbose: bool) -> None:
     console.print_table(
         "", ["candidate", "ms", "range over starts", "per second", ratio, "precision", differs, "description"], rows
     )
-    _show_verdict(record.verdict, _ranked_notes(result), result.path, record.files, verbose=verbose)
+    _show_verdict(record.verdict, ranked_notes(result), result.path, record.files, verbose=verbose)
+
+
+def _check_limits(result: Result) -> None:
+    """Raise if not even the answer keeps the limits.
+
+    Raises:
+        MeasurementError: it does not, as nothing does.
+    """
+    if result.best.limit:
+        raise MeasurementError(
+            f"No candidate is within the limits; the best baseline, {result.best.name}: {result.best.limit}.",
+            "Raise the limit, or tune a smaller model, or with other --devices.",
+        )
 
 
 def _show_verdict(verdict: str, notes: Sequence[str], folder: Path, files: Mapping[str, str], *, verbose: bool) -> None:
@@ -349,7 +363,7 @@ def _show_verdict(verdict: str, notes: Sequence[str], folder: Path, files: Mappi
     console.print_result(f"Written to {folder}: {', '.join(dict.fromkeys(files.values()))}")
 
 
-def _ranked_notes(result: Result) -> list[str]:
+def ranked_notes(result: Result) -> list[str]:
     """Return what else there is to say of a result: what was lost or disturbed, then of the answer, then the rest."""
     from pipeline.result.accuracy import accuracy_text, checks_text
     from pipeline.result.result_text import (
@@ -364,10 +378,11 @@ def _ranked_notes(result: Result) -> list[str]:
     )
 
     record, best = result.record, result.best
+    other = [note for note in record.notes if "--runtimes" in note]  # a faster runtime that nobody asked for
     lost = [note for note in record.notes if "left out" in note or "disturbed" in note]
     metric = record.contest.metric if record.contest else ""
     answer = [sizes_text(best), accuracy_text(best, metric), untried_text(record.candidates), *record.notes]
     rest = [alone_text(record.candidates, record.best), winner_text(record.candidates)]
     rest += [pipelines_text(record.searches, record.candidates), *map(search_text, record.searches)]
     rest += [*reader_warnings(record), checks_text(record.contest) if record.contest else ""]
-    return [note for note in dict.fromkeys([disturbed_text(record), *lost, *answer, *rest]) if note]
+    return [note for note in dict.fromkeys([*other, disturbed_text(record), *lost, *answer, *rest]) if note]

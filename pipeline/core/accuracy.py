@@ -40,16 +40,17 @@ class AccuracyLimits:
 class Accuracy:
     """How far outputs are from the reference's, unweighted, over all outputs and kinds of inputs.
 
-    output, kind: the output that is nearest to its limit, or furthest beyond, and the inputs on which it is; "" where
-    there are no outputs. difference: the largest of an output, relative in L2 norm, channels of another size apart; as
-    the next two, None where entries that are NaN or infinite differ. mean: over all outputs of numbers. channel,
-    channel_difference: the channel that differs most, as "output_0[4]"; "" where no output has channels. indices:
-    largest share of the entries of an output of indices that differ. rows: largest share of rows without a match.
-    flips, decisions: how many decisions differ, and of how many, over all kinds. flip_share: the largest on one kind,
-    where there are enough to tell. exact: whether all of this is within what f32 may differ by. kinds: of inputs that
-    were compared. limits: what was allowed. from_float: how far from the outputs of the same model without rounded
-    activations, where these are known, and reference_from_float, how far the reference is itself. lost: share by which
-    the user's metric falls, None without one. why_not: what is beyond its limit, in words; "" where nothing is.
+    output, kind: the output that is nearest to its limit, or furthest beyond, and the inputs on which it is; ""
+    where there are no outputs. difference: the largest of an output, relative in L2 norm, channels of another size
+    apart; as the next two, None where entries that are NaN or infinite differ. mean: over all outputs of numbers.
+    channel, channel_difference: the channel that differs most, as "output_0[4]"; "" where no output has channels.
+    indices: largest share of the entries of an output of indices that differ. rows: largest share of rows without a
+    match. flips, decisions: how many decisions differ, and of how many, over all kinds. flip_share: the largest on
+    one kind, where there are enough to tell. exact: whether all of this is within what f32 may differ by, by no
+    other rule. kinds: of inputs that were compared. limits: what was allowed; rule: in words, why `difference` may
+    be more. from_float: how far from the outputs of the same model without rounded activations, where these are
+    known, and reference_from_float, how far the reference is itself. lost: share by which the user's metric falls,
+    None without one. why_not: what is beyond its limit, in words; "" where nothing is.
     """
 
     output: str
@@ -69,6 +70,7 @@ class Accuracy:
     from_float: float | None = None
     reference_from_float: float | None = None
     lost: float | None = None
+    rule: str = ""
     why_not: str = ""
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
+from pipeline.deploy.several import is_scenario_run
 from pipeline.placing.comparison import latency_of
 from pipeline.result.deployment import PLACEMENT
 from pipeline.result.records import PlacementRecord
@@ -65,8 +66,15 @@ def compare(a: Path, b: Path, *, least: float, across: bool = False) -> Comparis
         UsageError: the runs are of different models or machines, were measured for different objectives, or one alone
             was measured.
     """
+    for path in (a, b):
+        if is_scenario_run(path):
+            raise UsageError(
+                f"{path} is a run of several models, which compare does not support.",
+                f"Look at their tables, or draw one: placewright report {path}",
+            )
     runs = [Result.load(path) for path in (a, b)]
     notes = _describe_differences(*runs, across=across)
+    notes += _describe_sameness(*runs)
     one, other = (_compared_record(run) for run in runs)
     ratio = other.latency_s.median / one.latency_s.median
     interval: RatioEstimate | None = None
@@ -184,6 +192,18 @@ def _describe_differences(a: Result, b: Result, *, across: bool) -> list[str]:
     if differences and not across:
         raise UsageError(" ".join(differences), "Pass --across to compare them anyway.")
     return differences
+
+
+def _describe_sameness(a: Result, b: Result) -> list[str]:
+    """Return a sentence on starts that both runs have, as a run takes what is measured already from the store."""
+    common = set(a.best.samples_s) & set(b.best.samples_s)
+    same = (a.record.model.sha256, a.record.fingerprint) == (b.record.model.sha256, b.record.fingerprint)
+    if _is_predicted(a) or not (common and same):
+        return []
+    return [
+        f"{len(common)} of {len(b.best.samples_s)} starts of {b.path} are those of {a.path}, taken from the store, "
+        "and so compared with themselves. Measure again with --remeasure."
+    ]
 
 
 def _condition(name: str) -> str:

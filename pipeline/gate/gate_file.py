@@ -13,7 +13,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from pipeline.core.accuracy import AccuracyLevel
-from pipeline.core.errors import UsageError, suggest_name
+from pipeline.core.errors import ModelError, UsageError, suggest_name
 from pipeline.deploy.emit import for_compiling
 from pipeline.result.deployment import PLACEMENT, Deployment
 from pipeline.settings.config import parse_share, parse_time, read_toml
@@ -157,7 +157,8 @@ def read_gate(options: GateOptions) -> Gate:
     """Return what to compare.
 
     Raises:
-        UsageError: the file is wrong, or a side or a model is missing.
+        UsageError: the file is wrong, or a side is missing.
+        ModelError: a model is missing.
         StoreError: a run directory is not finished.
     """
     document, folder = _read_file(options.file), options.file.parent if options.file else Path()
@@ -267,9 +268,11 @@ def _gated_model(
 ) -> GatedModel:
     arrays = options.input or (folder / entry["input"] if "input" in entry else None)
     files = [side.model or path for side in sides]
-    missing = next((file for file in (*files, *([arrays] if arrays else [])) if not file.exists()), None)
+    missing = next((file for file in files if not file.exists()), None)
     if missing is not None:
-        raise UsageError(f"There is no file {missing}.", "Correct the path.")
+        raise ModelError(f"There is no model {missing}.", "Correct the path.")
+    if arrays is not None and not arrays.exists():
+        raise UsageError(f"There is no file {arrays}.", "Correct the path.")
     own = {**limits, **_parse_limits(entry.get("limits", {}), name)}
     shapes = options.shapes or tuple(entry.get("shapes", ()))
     return GatedModel(name, files[0], files[1], own, arrays, shapes)

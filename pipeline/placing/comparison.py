@@ -264,7 +264,9 @@ def _contender_row(
     if result is not None or not entry.starts:
         said: EvaluationDocument = payload.result_to_json(result) if result else {"failed": None, "samples_s": []}
         what = _variant_row(entry.variant, placement, graph)
-        return _measured_row(what, said, {"left": entry.left, "requests": entry.variant.requests})
+        return _measured_row(
+            what, said, {"left": entry.left, "same_as": entry.same_as, "requests": entry.variant.requests}
+        )
     own = own_seconds(contest, name)
     starts, log_ratio = own.starts, contest.standing(name)
     measurement = measurement_of(entry.variant, starts[-1], np.array(own.samples_s))

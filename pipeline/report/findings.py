@@ -17,7 +17,7 @@ from pipeline.result.accuracy import accuracy_cell
 from pipeline.result.deployment import Deployment
 from pipeline.result.records import CandidateRecord, PlacementRecord
 from pipeline.result.result_text import disturbed_text, failure_text, format_speedup, is_first_sight, is_untried
-from pipeline.result.verdict import possible_gain
+from pipeline.result.verdict import gain_over_default, possible_gain
 from runtime.measuring.contest.statistics import TWIN
 
 SIDE_BY_SIDE = 5  # candidates whose settings are compared
@@ -71,7 +71,13 @@ def _describe_gain(run: RunRecords) -> str:
     gain, control, contest = run.result.speedup_over_best_single, run.control, run.result.contest
     if control is None or control.name == run.best.name:
         most = 0.0 if contest is None else possible_gain(contest, {c.name: c for c in run.result.candidates})
-        bound = f"; a compared candidate is at most {100 * most:.1f} % better" if 0 < most < 1 else ""
+        bound = f"; a searched candidate is at most {100 * most:.1f} % better" if 0 < most < 1 else ""
+        gained = None if contest is None else gain_over_default(contest)
+        if gained is not None and contest is not None:
+            return (
+                f"{gained.ratio:.3f} times {run.better} as {contest.default}, the plug-in defaults "
+                f"({gained.low:.3f} to {gained.high:.3f}): the answer is {run.best.name}, the best baseline{bound}."
+            )
         return f"No significant gain: the answer is {run.best.name}, the best baseline{bound}."
     words = f"{gain.ratio:.3f} times {run.better} as {control.name}"
     if contest is None:
@@ -133,10 +139,8 @@ def _describe_advice(run: RunRecords) -> str:
 
 
 def list_changes(run: RunRecords) -> list[Change]:
-    """Return what the answer changes beside the best baseline; only figures that are known."""
-    best, control = run.best, run.control
-    if control is not None and control.name == best.name:
-        control = None
+    """Return what the answer changes beside a baseline (`RunRecords.beside`); only figures that are known."""
+    best, control = run.best, run.beside
     rows = []
     for what, figure, write in FIGURES:
         new, old = figure(best), None if control is None else figure(control)
@@ -229,6 +233,7 @@ def candidate_cells(run: RunRecords) -> list[dict[str, str]]:
         middle = c.latency_s.median if c.latency_s is not None else None
         sight = is_first_sight(c, run.result.contest)
         ends = (c.latency_s.fastest, c.latency_s.slowest) if c.latency_s is not None and not sight else (None, None)
+        about = "about " if run.result.contest is not None and middle is not None and ends[0] is None else ""
         why = failure_text(c.failed.kind, c.failed.message) if c.failed else c.left
         row = {
             "name": c.name,
@@ -236,7 +241,7 @@ def candidate_cells(run: RunRecords) -> list[dict[str, str]]:
             "kind": c.kind or ("baseline" if c.baseline else "split"),
             "about": _describe_candidate(c),
             "ran": "" if middle is None else "yes",
-            "latency": "" if sight else seconds_text(middle),
+            "latency": "" if sight else about + seconds_text(middle),
             "range": interval_text(*ends, seconds_text),
             "interval": interval_text(c.latency_s.low, c.latency_s.high, seconds_text) if c.latency_s else "",
             "p99": "" if sight else seconds_text(c.percentiles.get("99")),

@@ -91,6 +91,13 @@ class RunRecords:
         return next((c for c in self.result.candidates if c.single and c.latency_s is not None), None)
 
     @property
+    def beside(self) -> CandidateRecord | None:
+        """Return what the answer is set beside: the control, or the plug-in's default where that is the answer."""
+        default = self.result.contest.default if self.result.contest is not None else ""
+        known = (self.control, next((c for c in self.result.candidates if c.name == default), None))
+        return next((c for c in known if c is not None and c.name != self.best.name), None)
+
+    @property
     def counts_rate(self) -> bool:
         """Return whether inferences per second were compared, so that the time of one is their inverse."""
         return self.placement.objective == "throughput"

@@ -68,7 +68,7 @@ def write_report(folder: Path, *, path: Path | None = None, again: bool = False)
 
 def page_of(run: RunRecords) -> str:
     """Return the page of a run."""
-    result, control = run.result, run.control
+    result = run.result
     context: dict[str, Any] = {
         "title": model_name(result.model.path),
         "verdict": result.verdict,
@@ -76,7 +76,7 @@ def page_of(run: RunRecords) -> str:
         "notes": reader_warnings(result),
         "steps": findings.deployment_steps(run),
         "best": result.best,
-        "baseline": control.name if control is not None and control.name != result.best else "",
+        "baseline": run.beside.name if run.beside is not None else "",
         **_candidates_context(run),
         **_latencies_context(run),
         **_front_context(run),

@@ -44,7 +44,8 @@ def accuracy_text(candidate: CandidateRecord, metric: str = "") -> str:
     if metric and accuracy.lost is not None:
         parts.append(f"{metric} falls by {share_of_outputs(accuracy.lost)} from the reference")
     where = f", {accuracy.output}" if accuracy.output else ""
-    allowed = "" if metric else f" ({share_of_outputs(limits.output)} allowed{where})"
+    rule = f"; {accuracy.rule}" if accuracy.rule else ""
+    allowed = "" if metric else f" ({share_of_outputs(limits.output)} allowed{where}{rule})"
     parts.append(f"outputs differ by {share_of_outputs(accuracy.difference)} from the reference{allowed}")
     if accuracy.difference:
         parts.append(f"by {share_of_outputs(accuracy.mean)} in the mean")
@@ -86,7 +87,7 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
     exact = [c for c in there if c.accuracy is not None and c.accuracy.exact]
     exact.sort(key=lambda c: _standing_key(c, contest))
     words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
-    allowed = share_of_outputs(answer.limits.output)
+    allowed = share_of_outputs(answer.limits.output) + (f"; {answer.rule}" if answer.rule else "")
     return (*words, f"Fastest answer within the tolerance ({allowed}): {_answer_text(known[best], contest)}.")
 
 

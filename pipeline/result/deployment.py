@@ -179,7 +179,7 @@ def _unfinished_error(path: Path) -> StoreError:
     manifest = RunDirectory(path).manifest()
     if manifest is None:
         return StoreError(
-            f"{path} is not a run directory.", "Pass the run directory of `placewright tune MODEL --run DIR`."
+            f"{path} is not a run directory.", "Pass the run directory of `placewright tune MODEL --out DIR`."
         )
     last = list(manifest["stages"])[-1:] or ["the start"]
     return StoreError(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.devices import CostTable, DeviceDocument
+from pipeline.core.devices import CostTable
 from pipeline.core.estimates import LatencyEstimate
 from pipeline.core.figures import bytes_text, number_text, share_text, shares_of
 from pipeline.core.graph import Graph
@@ -89,7 +89,8 @@ def format_milliseconds(candidate: CandidateRecord, contest: ContestRecord | Non
     if latency is None or is_first_sight(candidate, contest):
         return "", ""
     ends = [number_text(s * 1e3) for s in (latency.fastest, latency.slowest) if s is not None]
-    return number_text(latency.median * 1e3), " to ".join(ends)
+    about = "about " if contest is not None and not ends else ""  # how far starts scatter is unknown of one
+    return f"{about}{number_text(latency.median * 1e3)}", " to ".join(ends)
 
 
 def format_speedup(candidate: CandidateRecord, contest: ContestRecord | None) -> str:
@@ -187,33 +188,28 @@ def is_untried(candidate: CandidateRecord) -> bool:
 
 def describe_candidate(row: MeasuredRow, shares: Mapping[str, float]) -> str:
     """Return in words what a candidate is, from its record of the measure stage and the shares of its devices."""
-    parts = row.get("subgraphs") or 1
+    from runtime.measuring.contest.baselines import HINT
+    from runtime.measuring.contest.space import settings_words
+
+    kind, parts = row.get("kind"), row.get("subgraphs") or 1
     pieces = f", {parts} sub-graphs" if parts > 1 else ""
     if shares:
-        return ", ".join(f"{device} {share_text(share)}" for device, share in shares.items()) + pieces
+        runner = f", in segments by {row['runner']}" if row.get("runner") else ""
+        return ", ".join(f"{device} {share_text(share)}" for device, share in shares.items()) + pieces + runner
     if row.get("runtime", "openvino") != "openvino":
         options = [f"{name}={value}" for name, value in row["devices"][0]["properties"].items()]
         return ", ".join([row["target"], *(options or ["default options"])])
-    if row.get("kind") in ("default", "hint"):
-        return f"plug-in {'defaults' if row['kind'] == 'default' else 'hint'}, {row.get('precision', '')}"
+    if kind in ("default", "hint") and row["devices"]:
+        device, precision = row["devices"][0], row.get("precision", "")
+        hint = device["properties"].get(HINT, "")
+        return f"{device['plugin']} plug-in {f'with the {hint} hint' if kind == 'hint' else 'defaults'}, {precision}"
     if row["single"] and row["devices"]:
-        together = f", {row['batch']} inferences at once" if row.get("batch", 1) > 1 else ""
-        rewrite = f", {row['rewrite'].replace('-', ' ')}" if row.get("rewrite") else ""
-        return _device_text(row["devices"][0]) + rewrite + together
+        device = row["devices"][0]
+        how = row.get("requests", 1), row.get("batch", 1), row.get("rewrite", "")
+        return ", ".join(settings_words(device["plugin"], device["properties"], *how))
     ran = " and ".join(row.get("executed_on", ()))
-    return f"chosen by OpenVINO{f': {ran}' if ran else ''}{pieces}"
-
-
-def _device_text(device: DeviceDocument) -> str:
-    """Return a device as a person would name it: the plug-in, its threads, its precision."""
-    properties = device["properties"]
-    threads = properties.get("INFERENCE_NUM_THREADS")
-    words = [device["plugin"]]
-    if threads is not None:
-        words.append(f"{threads} thread{'' if threads == '1' else 's'}")
-    if "INFERENCE_PRECISION_HINT" in properties:
-        words.append(properties["INFERENCE_PRECISION_HINT"])
-    return ", ".join(words)
+    how_chosen = " ".join(filter(None, (row.get("target", "OpenVINO"), row.get("properties", {}).get(HINT, ""))))
+    return f"chosen by {how_chosen}{f': {ran}' if ran else ''}{pieces}"
 
 
 def winner_text(candidates: Sequence[CandidateRecord]) -> str:

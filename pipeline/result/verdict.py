@@ -16,7 +16,7 @@ from pipeline.placing.records import ContestRecord
 from pipeline.result.accuracy import both_answers
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result_text import is_untried
-from runtime.measuring.contest.statistics import mean_interval
+from runtime.measuring.contest.statistics import TWIN, mean_interval
 
 NONE = RatioEstimate(1.0, 1.0, 1.0)
 MANY = 5  # starts in all of which a split must be faster than one device to go before it
@@ -190,18 +190,21 @@ def _complexity_key(candidate: CandidateRecord) -> tuple[bool, bool, bool, int]:
 
 def _claim_verdict(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> Verdict:
     ratio = contest.ratios[best]
-    what = "as fast" if contest.objective == "latency" else "as many inferences per second"
     others = (
         _describe_speedup(best, contest.over_default, "the plug-in defaults", contest.default, contest.control),
         _describe_speedup(best, contest.over_hint, "the best hint", contest.hint, contest.control),
     )
     text = (
-        f"Use {best}: {ratio.ratio:.3f} times {what} as the best baseline, {contest.control} "
+        f"Use {best}: {ratio.ratio:.3f} times {_better_text(contest)} as the best baseline, {contest.control} "
         f"({_format_interval(ratio)}, {100 * contest.level:g} % confidence for all candidates together)"
     )
     gain = ratio
     text = "; ".join([text, *(words for words in others if words)]) + "."
     return Verdict(best, text, gain)
+
+
+def _better_text(contest: ContestRecord) -> str:
+    return "as fast" if contest.objective == "latency" else "as many inferences per second"
 
 
 def _describe_speedup(best: str, ratios: Mapping[str, RatioEstimate], what: str, name: str, control: str) -> str:
@@ -224,6 +227,19 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
     if not best or seen[best] < STRIKING:
         return ""
     return f" In the screening {best} was about {seen[best]:.1f} times as fast; confirm it with a larger --budget."
+
+
+def gain_over_default(contest: ContestRecord) -> RatioEstimate | None:
+    """Return how many times as fast as the plug-in's default the control is; None where it is that, or no faster."""
+    ratio = contest.ratios.get(contest.default)
+    if (
+        ratio is None
+        or contest.disturbed
+        or contest.control == contest.default
+        or ratio.high >= 1 / (1 + contest.least)
+    ):
+        return None
+    return RatioEstimate(1 / ratio.ratio, 1 / ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf, ratio.starts)
 
 
 def possible_gain(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> float:
@@ -251,9 +267,17 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
     else:
         most = possible_gain(contest, known)
         level = f"{100 * contest.level:g} % confidence"
-        tried = " of what was tried" * any(map(is_untried, known.values()))
+        baselines = max((r.high - 1 for n, r in contest.ratios.items() if known[n].baseline and n != TWIN), default=0.0)
+        tried = " of what was searched" * (baselines > most)  # a baseline that scatters may be more
+        tried = " of what was tried" if any(map(is_untried, known.values())) else tried
         bound = f"; at most {100 * most:.1f} % is possible{tried}" if most < 1 else ""
         least = f"{100 * contest.least:g} %"
         sight = _at_first_sight(known, contest)
         text = f"No significant speed-up of {least} or more over {name} ({level}{bound}). Use {name}.{sight}"
+        if (over := gain_over_default(contest)) is not None:
+            text = (
+                f"Use {name}, the best baseline: {over.ratio:.3f} times {_better_text(contest)} as the plug-in "
+                f"defaults, {contest.default} ({_format_interval(over)}, {level}). Nothing searched is significantly "
+                f"faster, by {least} or more, than {name}{bound.replace(';', ':')}.{sight}"
+            )
     return Verdict(name, text + single, NONE)

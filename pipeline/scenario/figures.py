@@ -40,7 +40,8 @@ class Measured:
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
     window in which deadlines held, or else in the first. seen_s: model -> its percentile of the requests of that
-    window, however few they were. turns: goodness of each window in closed loops.
+    window, however few they were. turns: goodness of each window in closed loops. held:
+    whether any load multiple was held; else goodness is a guess that only serves to search, and below `multiple`.
     """
 
     goodness: float
@@ -56,6 +57,7 @@ class Measured:
     multiple: float = 1.0
     seen_s: Mapping[str, float] = field(default_factory=dict)
     turns: Sequence[float] = ()
+    held: bool = True
 
     def log_ratio(self, other: Measured) -> float:
         """Return the log of how many times as good it is as another of the same start: the median over their turns."""
@@ -219,7 +221,7 @@ class Yardstick:
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
             goodness = math.log(bar) - slack / 2
-        return self.measured(seats, *told, goodness, count)
+        return replace(self.measured(seats, *told, goodness, count), held=held > 0)
 
     def measured(
         self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
@@ -293,7 +295,7 @@ class StartTurns:
             said = yardstick.measured(self.seats, *self.seen[-1], math.log(self.low or self.high), count)
             if self.low:
                 return said
-            return replace(said, limit=f"its deadlines do not hold at {self.high:.2g} times the load")
+            return replace(said, held=False, limit=f"its deadlines do not hold at {self.high:.2g} times the load")
         window = pooled_window([w for w, _ in self.seen])
         known = [m for m in yardstick.scenario.models if m.name not in window.failed]
         figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in known]

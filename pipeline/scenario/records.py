@@ -116,14 +116,15 @@ class ConfigurationRecord:
     """One way to run all models, as it was measured.
 
     models: in the order in which they are compiled, which decides who reserves processors first. value: what the
-    objective makes of it: the greatest multiple of all rates at which every deadline holds, the weighted geometric mean
-    of the rates, or the weighted sum of the latencies' percentiles in seconds; of starts the geometric mean, None where
-    it was not measured. between: over the starts. log_ratios: number of the start -> log of how many times as good as
-    the control it was. over_control: the same of all starts, with an interval; None where there are too few. sight: the
-    same of the screening, at first sight alone. figures: at the stated load, or in closed loops. load_s: until all
-    models were compiled. peak_bytes: of all processes. processor_s: per second of load. left: why it took no further
-    part. limit: which limit it does not keep. failed_model: which model failed, "" for all together. shared: models
-    of which all phases run in one copy.
+    objective makes of it: the greatest multiple of all rates at which every deadline holds, the weighted geometric
+    mean of the rates, or the weighted sum of the latencies' percentiles in seconds; of starts the geometric mean,
+    None where it was not measured, or at no multiple that was tried its deadlines hold; below: the least of these.
+    between: over the starts. log_ratios: number of the start -> log of how many times as good as the control it
+    was. over_control: the same of all starts, with an interval; None where there are too few. sight: the same of
+    the screening, at first sight alone. figures: at the stated load, or in closed loops. load_s: until all models
+    were compiled. peak_bytes: of all processes. processor_s: per second of load. left: why it took no further part.
+    limit: which limit it does not keep. failed_model: which model failed, "" for all together. shared: models of
+    which all phases run in one copy.
     """
 
     name: str
@@ -144,6 +145,7 @@ class ConfigurationRecord:
     failed: FailureRecord | None = None
     failed_model: str = ""
     shared: list[str] = field(default_factory=list)
+    below: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

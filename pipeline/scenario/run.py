@@ -58,7 +58,7 @@ from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile.precisions import without_untolerated
 
-VERSION = 3  # of what is measured; raised when it changes for an equal scenario
+VERSION = 4  # of what is measured; raised when it changes for an equal scenario
 STAGE = "scenario"
 SEARCH = "search.json"  # what a scenario's task leaves in the store
 
@@ -335,21 +335,23 @@ def _configuration_records(
 ) -> list[ConfigurationRecord]:
     """Return the records of all configurations, the best first, those that did not run last."""
     ordered = sorted(found.entrants.values(), key=lambda e: (e.candidate.name != found.best, not e.starts, -e.standing))
-    return [_configuration_record(scenario, e, found, settings, accuracies) for e in ordered]
+    return [configuration_record(scenario, e, found, settings, accuracies) for e in ordered]
 
 
-def _configuration_record(
+def configuration_record(
     scenario: LoadScenario,
     entrant: ContendingConfiguration,
     found: ScenarioOutcome,
     settings: MeasureSettings,
     accuracies: Accuracies,
 ) -> ConfigurationRecord:
+    """Return what a search has come to for one configuration."""
     configuration, starts = entrant.candidate.configuration, entrant.starts
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])
     last = runs[-1] if runs else None
     sign = -1.0 if scenario.objective == "latency" else 1.0
-    values = sorted(math.exp(sign * m.goodness) for m in runs if math.isfinite(m.goodness))
+    below = min((m.multiple for m in runs if not m.held), default=None)
+    values = [] if below else sorted(math.exp(sign * m.goodness) for m in runs if math.isfinite(m.goodness))
     control = found.entrants[found.control]
     logs = {
         str(n): m.log_ratio(control.starts[n])
@@ -357,8 +359,8 @@ def _configuration_record(
         if entrant is not control and n in control.starts and math.isfinite(m.goodness - control.starts[n].goodness)
     }
     ratio = found.judgement.ratios.get(entrant.candidate.name) if found.judgement is not None else None
-    sights = entrant.sight, control.sight
-    gap = sights[0].goodness - sights[1].goodness if sights[0] and sights[1] else math.nan
+    sights = [e.sight.goodness for e in (entrant, control) if e.sight is not None and e.sight.held]
+    gap = sights[0] - sights[1] if len(sights) > 1 else math.nan
     return ConfigurationRecord(
         name=entrant.candidate.name,
         kind=entrant.candidate.kind,
@@ -390,6 +392,7 @@ def _configuration_record(
         failed=None if entrant.failed is None else FailureRecord(entrant.failed.kind, entrant.failed.message),
         failed_model=entrant.failed_model,
         shared=list(configuration.shared),
+        below=below,
     )
 
 
@@ -470,7 +473,12 @@ def _write_result(
         predicted_error=forecast.error,
         predicted_rank_correlation=forecast.rank_correlation,
         remedies=forecast.remedies,
-        files={"result": RESULT, "manifest": MANIFEST, **{f"model {m.name}": m.folder for m in loads}},
+        files={
+            "result": RESULT,
+            "report": "report.html",
+            "manifest": MANIFEST,
+            **{f"model {m.name}": m.folder for m in loads},
+        },
     )
     write_json(folder / RESULT, result.to_json())
     return result

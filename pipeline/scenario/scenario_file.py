@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Required
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from pipeline.core.errors import UsageError, suggest_name
+from pipeline.core.errors import ModelError, UsageError, suggest_name
 from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoad, Phase, ScenarioObjective, chain_to
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
@@ -100,6 +100,7 @@ def read_scenario(path: Path) -> ScenarioFile:
 
     Raises:
         UsageError: the file cannot be read, keys are unknown or wrong, or the scenario makes no sense.
+        ModelError: a model is not there.
     """
     faults = Faults(str(path), UsageError, REMEDY)
     document = faults.checked(ScenarioDocument, read_toml(path))
@@ -124,6 +125,9 @@ def read_scenario(path: Path) -> ScenarioFile:
             if not (load.rate or load.concurrency or load.after):
                 faults.add(f'objective "latency" needs a rate, concurrency or after of model {load.name}')
     faults.end()
+    for name, source in sources.items():
+        if not (source.model.startswith("zoo:") or Path(source.model).exists()):
+            raise ModelError(f"The model {name}, {source.model}, does not exist.", f"Correct its path in {path}.")
     if objective == "throughput":
         loads = [replace(load, rate=0.0) for load in loads]  # closed loops
     scenario = LoadScenario(
@@ -143,9 +147,8 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
     given = entry["model"]
     model = given if given.startswith("zoo:") else str(folder / given)
     data = str((folder / entry["input"]).absolute()) if "input" in entry else ""
-    for file, what in ((model, "model"), (data, "input")):
-        if file and not file.startswith("zoo:") and not Path(file).is_file():
-            faults.add(f"{what} of model {name}, {file}, does not exist")
+    if data and not Path(data).is_file():
+        faults.add(f"input of model {name}, {data}, does not exist")
     ways = [key for key in ("rate", "concurrency", "after") if key in entry]
     if len(ways) > 1:
         faults.add(f"model {name} has {' and '.join(ways)}, of which it may have one")

@@ -43,9 +43,9 @@ def decide_scenario(
     gain, parts = NONE, list[str]()
     if objective == "load":
         parts.append(_load_sentence(answer, check))
-        default = next((r for r in rows if r.kind == "defaults" and r.value is not None and r is not answer), None)
-        if default is not None and default.value is not None:
-            parts[-1] = f"{parts[-1].removesuffix('.')}; plug-in defaults {default.value:.2g} times."
+        default = next((r for r in rows if r.kind == "defaults" and r is not answer), None)
+        if default is not None and (default.value or default.below):
+            parts[-1] = f"{parts[-1].removesuffix('.')}; plug-in defaults {_multiple_text(default)} times."
         if remedies:
             said = "; ".join(remedies)
             parts.append(f"{said[0].upper()}{said[1:]}.")
@@ -93,7 +93,7 @@ def scenario_notes(
     if check is not None and check.holds is False and objective == "latency":
         missed = [f"{f.name}: {100 * f.late:.1f} % late" for f in check.stated if f.holds is False]
         notes.append(f"In the check deadlines did not hold: {'; '.join(missed)}.")
-    untried = sum(r.value is None and r.failed is None for r in rows)
+    untried = sum(r.value is None and r.below is None and r.failed is None for r in rows)
     if untried:
         notes.append(f"{untried} configurations were not tried within the budget.")
     if forecast is not None and forecast.error is not None:
@@ -131,7 +131,16 @@ def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> st
         if answer.value < 1:
             return f"The stated load does not fit: {answer.value:.2g} times of it seemed to, which no check confirmed."
         return f"The machine seemed to hold {answer.value:.2g} times the stated load, which the check did not confirm."
+    least = min((x for x in (answer.below, check.multiple if check else None) if x), default=0.0)
+    holds = {f.holds for f in check.stated} if check is not None else {None}
+    if least > 1 and False not in holds:
+        stated = "holds the stated load, but not" if True in holds else "was not seen to hold the stated load, nor"
+        return f"The machine {stated} {least:.2g} times of it, the least multiple that was tried."
     return "The stated load does not fit, nor any share of it that was tried."
+
+
+def _multiple_text(row: ConfigurationRecord) -> str:
+    return f"{row.value:.2g}" if row.value else f"less than {row.below:.2g}"
 
 
 def _between(ratio: RatioEstimate) -> str:
@@ -145,11 +154,12 @@ def scenario_table(result: ScenarioResult) -> tuple[list[str], list[list[str]]]:
     columns = ["configuration", value, "over control", "per model", "memory", "note"]
     rows = []
     for c in result.configurations:
-        if c.kind == "twin" or (c.value is None and c.failed is None):
+        if c.kind == "twin" or (c.value is None and c.below is None and c.failed is None):
             continue
         factor = 1e3 if result.objective == "latency" else 1.0
         about = "" if c.log_ratios or c.between else "about "
-        shown = "-" if c.value is None else f"{about}{_three_digits(c.value * factor)}"
+        unknown = "-" if c.below is None else f"below {_three_digits(c.below)}"
+        shown = unknown if c.value is None else f"{about}{_three_digits(c.value * factor)}"
         ratio = f"{c.over_control.ratio:.2f} ({_between(c.over_control)})" if c.over_control else ""
         note = c.failed.message[:60] if c.failed else c.limit or c.left
         mark = "*" if c.name == result.best else ""

@@ -20,6 +20,7 @@ from pipeline.core.devices import CostTable, DeviceSpec, Topology
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import INFERRED, Reads
+from pipeline.system.private_files import disk_fault
 
 Kind = TypeVar("Kind")
 GRAPH_ARRAYS = (
@@ -52,10 +53,19 @@ FILED_AS = {"colocate": "tie"}  # names that arrays have in files written by ear
 
 @contextlib.contextmanager
 def whole_ir(xml: Path) -> Iterator[Path]:
-    """Give where to save a model as IR; the .xml and the .bin then take the name of `xml`, when both are whole."""
+    """Give where to save a model as IR; the .xml and the .bin then take the name of `xml`, when both are whole.
+
+    Raises:
+        OSError: the disk is full, say, of which OpenVINO itself says no more than that a stream failed.
+    """
     with tempfile.TemporaryDirectory(prefix=f".{xml.stem}.", dir=xml.parent) as folder:
         written = Path(folder) / xml.name
-        yield written
+        try:
+            yield written
+        except RuntimeError as error:
+            if (why := disk_fault(xml.parent, error)) is error:
+                raise
+            raise why from error
         for suffix in (".bin", ".xml"):
             written.with_suffix(suffix).replace(xml.with_suffix(suffix))
 

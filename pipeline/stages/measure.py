@@ -144,4 +144,4 @@ def measure(work: StepContext) -> None:
     write_json(work.out / "measurements.json", measured)
 
 
-MEASURE = RunStage(name="measure", version=12, plan=plan_measure, execute=measure, sampled=True)
+MEASURE = RunStage(name="measure", version=13, plan=plan_measure, execute=measure, sampled=True)

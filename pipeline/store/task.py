@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.deadline import NEVER, Deadline
-from pipeline.core.errors import DamagedEntryError, StoreError
+from pipeline.core.errors import DamagedEntryError, PlacewrightError, StoreError
 from pipeline.store.store import Entry, Store, json_digest, write_text
 from pipeline.system.machine_lock import measuring_alone
+from pipeline.system.private_files import disk_fault
 
 log = logging.getLogger(__name__)
 
@@ -288,12 +289,15 @@ def full_disk(store: Store) -> Iterator[None]:
                 f"{error.filename} of the store has gone.", "Run again, and let nobody delete the store meanwhile."
             ) from error
         raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+    except PlacewrightError:
+        raise
+    except (OSError, RuntimeError) as error:
+        why = disk_fault(store.root, error)
+        if not isinstance(why, OSError) or why.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
             raise
+        place = why.filename or store.root
         raise StoreError(
-            f"No space left to write: {error.strerror} ({error.filename or store.root}).",
-            "Free disk space, or use another --store.",
+            f"{place} cannot be written: {why.strerror}.", "Free space on its disk, or use a --store on another."
         ) from error
 
 

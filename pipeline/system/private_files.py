@@ -6,14 +6,17 @@ Whether a user's cache or a folder that a user named is written to is known wher
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 OWN = 0o700
+PROBE_BYTES = 1 << 16
 
 
 def open_alike(path: Path, mode: str) -> IO[Any]:
@@ -22,6 +25,20 @@ def open_alike(path: Path, mode: str) -> IO[Any]:
     encoding = None if "b" in mode else "utf-8"
     # Path.open takes no opener, and a mode set later leaves a moment in which others can read.
     return open(path, mode, encoding=encoding, opener=lambda name, flags: os.open(name, flags, permissions))
+
+
+def disk_fault(folder: Path, error: Exception) -> Exception:
+    """Return why nothing can be written into a folder, where a library does not say it of its own error; else that."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    if "iostream" in str(error):  # OpenVINO removes what it has written, and the disk may have room again
+        return OSError(errno.ENOSPC, "what was written ended early, as on a full disk", str(folder))
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as fault:
+        return OSError(fault.errno, fault.strerror, str(folder))
+    return error
 
 
 def close_to_changes(file: Path) -> None:

@@ -230,6 +230,13 @@ def _given_shapes(model: Any, texts: Sequence[str]) -> dict[str, tuple[str, str]
     for text in texts:
         match = _GIVEN.fullmatch(text) or _BRACKETED.fullmatch(text)
         name = match["name"] if match else None
+        called = re.split(r"[=\[]", text)[0]
+        if match is None and called in alias:
+            raise UsageError(
+                f"{text!r} gives {called} no shape: {text.removeprefix(called).strip('=[]')!r} is none. It is "
+                f"{declared[alias[called]]} in the model.",
+                "Write NAME=1x3x224x224; a size may be ? or 32..640.",
+            )
         if match is None or (name is None and len(declared) != 1) or (name is not None and name not in alias):
             raise UsageError(
                 f"{text!r} names no input of the model; its inputs are "

@@ -259,6 +259,13 @@ def settings_name(plugin: str, properties: Mapping[str, str], requests: int, bat
     >>> settings_name("CPU", {"INFERENCE_NUM_THREADS": "2", "INFERENCE_PRECISION_HINT": "f32"}, 1)
     'CPU 2 threads f32'
     """
+    return " ".join(settings_words(plugin, properties, requests, batch, rewrite))
+
+
+def settings_words(
+    plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = ""
+) -> list[str]:
+    """Return what tells settings from all others of their plug-in, a word or two each."""
     words = [plugin, rewrite] if rewrite else [plugin]
     if THREADS in properties:
         words.append(f"{properties[THREADS]} thread{'' if properties[THREADS] == '1' else 's'}")
@@ -269,4 +276,5 @@ def settings_name(plugin: str, properties: Mapping[str, str], requests: int, bat
     words += [f"batch {batch}"] if batch > 1 else []
     words += [properties[PRECISION]] if PRECISION in properties else []
     words += [word for (key, value), word in WORDS.items() if properties.get(key) == value]
-    return " ".join(words)
+    told = {THREADS, STREAMS, PRECISION, *(key for (key, value) in WORDS if properties.get(key) == value)}
+    return words + [f"{key}={value}" for key, value in properties.items() if key not in told]

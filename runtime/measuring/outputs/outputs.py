@@ -209,9 +209,9 @@ def format_percent(share: float) -> str:
     """Return a share as people read it.
 
     >>> format_percent(0.1149), format_percent(0.05), format_percent(float("inf"))
-    ('11.5 %', '5 %', 'infinitely many %')
+    ('11.5 %', '5 %', 'infinitely much')
     """
-    return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely many %"
+    return f"{100 * share:.3g} %" if np.isfinite(share) else "infinitely much"
 
 
 def nan_shares(outputs: Outputs) -> dict[str, float]:

@@ -69,6 +69,17 @@ class KindDifference:
         )
         return max(limit, rounded * rounding, rounded * known) + SHAKES * slack
 
+    def rule(self, limit: float) -> str:
+        """Return by which rule an output of numbers may be further off than the limit, and how far; "" if it is not."""
+        if self.apart.difference <= limit:
+            return ""
+        most = self.allowed(limit, _difference)
+        if self.apart.difference > most:
+            return "as it is no further from the model in float than the reference"
+        moved = max((0.0 if own is None else own.difference) for own in (self.rounding, self.known)) * ROUNDED
+        why = "as rounding moves the reference" if moved > limit else "as a tiny change of the inputs moves it"
+        return f"here {format_percent(most)} {why}"
+
     def worst(self, limits: AccuracyLimits) -> tuple[float, str]:
         """Return how near it is to the limits, where 1 is at one of them and more is beyond, and in words what is.
 
@@ -160,6 +171,7 @@ def accuracy_of(
         why_not = strains[at][1] if worst and strains[at][0] > 1 else ""
     each = [c.apart for c in compared]
     values = [d for d in each if d.kind == "values"]
+    furthest = max((c for c in compared if c.apart.kind == "values"), key=lambda c: c.apart.difference, default=None)
     channel = max(values, key=lambda d: d.channel_difference, default=None)
     from_float, own = (
         [d.difference for d in more if d is not None and d.kind == "values"]
@@ -177,12 +189,13 @@ def accuracy_of(
         flips=sum(d.flips for d in each),
         decisions=sum(d.decisions for d in each),
         flip_share=max((flip_share(d) for d in each if d.decisions >= ENOUGH_DECISIONS), default=0.0),
-        exact=all(c.worst(strict)[0] <= 1 for c in compared),
+        exact=all(KindDifference(c.kind, c.apart).worst(strict)[0] <= 1 for c in compared),
         kinds=tuple(kinds),
         limits=limits,
         from_float=finite_or_none(max(from_float)) if from_float else None,
         reference_from_float=finite_or_none(max(own)) if own else None,
         lost=lost,
+        rule=furthest.rule(limits.output) if furthest is not None and lost is None and not why_not else "",
         why_not=why_not,
     )
 

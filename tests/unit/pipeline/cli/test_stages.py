@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline import api
 from pipeline.cli.main import run_command_line
+from pipeline.cli.stages import ranked_notes
+from pipeline.result.result import Result
+from tests.deployments import measured
 from tests.unit.pipeline.deploy.test_several import result_of
 
 TWO = """
@@ -19,6 +23,29 @@ model = "zoo:two-towers"
 name = "ensemble"
 model = "zoo:ensemble"
 """
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_answer_beyond_the_limits_has_no_star_and_ends_with_5(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = Result.load(measured(tmp_path / "run", [1e-3, 1.1e-3]))
+    beyond = replace(result.best, limit="p99 is 4.20 ms, 1 ms allowed for p99")
+    for best, code in ((result.best, 0), (beyond, 5)):
+        found = Result(result.path, replace(result.record, candidates=[best]))
+        monkeypatch.setattr(api, "advance_run", lambda *_, found=found, **__: api.Advance({}, found))
+        arguments = ["tune", "zoo:two-towers", "--out", str(tmp_path / "run"), "--store", str(tmp_path / "store")]
+        assert run_command_line([*arguments, *more]) == code
+        said = capsys.readouterr()
+        assert ("*CPU" in said.out) == (code == 0 and not more)
+    assert "No candidate is within the limits; the best baseline, CPU: p99 is 4.20 ms" in said.err
+
+
+def test_a_faster_runtime_that_nobody_asked_for_is_among_the_first_notes(tmp_path: Path) -> None:
+    result = Result.load(measured(tmp_path / "run", [1e-3, 1.1e-3]))
+    faster = "ONNX Runtime is 3.80 times as fast as CPU (3.70 to 3.90): --runtimes openvino,onnxruntime."
+    notes = ["A is left out.", "B is left out.", "C is left out.", faster]
+    assert ranked_notes(Result(result.path, replace(result.record, notes=notes)))[0] == faster
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pipeline.core.errors import SlowerError, StoreError, UsageError
 from pipeline.deploy.compare import ComparisonRecord, compare, refuse_slower
 from pipeline.placing.records import ContestRecord
 from pipeline.result.schemas import schema_of
+from pipeline.scenario.records import SCHEMA
 from pipeline.settings.config import parse_share
 from tests.deployments import deployed, measured, write
 from tests.models import chain
@@ -70,6 +71,21 @@ def test_the_verdict_is_what_the_whole_interval_says(
         assert caught.value.exit_code == 7
     else:
         refuse_slower(found)
+
+
+def test_a_measurement_that_is_compared_with_itself_is_said(tmp_path: Path) -> None:
+    a = measured(tmp_path / "a", [1e-3, 1.1e-3, 1.2e-3])
+    again = measured(tmp_path / "b", [1e-3, 1.1e-3, 1.2e-3])
+    (note,) = compare(a, again, least=0.02).notes
+    assert note.startswith(f"3 of 3 starts of {again} are those of {a}, taken from the store")
+    assert compare(a, measured(tmp_path / "c", [1.01e-3, 1.11e-3, 1.21e-3]), least=0.02).notes == []
+
+
+def test_runs_of_several_models_are_refused_by_their_name(tmp_path: Path) -> None:
+    a = measured(tmp_path / "a", STEADY.tolist())
+    write(a / "result.json", {"schema": SCHEMA})
+    with pytest.raises(UsageError, match=f"{a} is a run of several models, which compare does not support"):
+        compare(a, a, least=0.02)
 
 
 def test_what_may_be_slower_by_more_counts_only_beyond_that(tmp_path: Path) -> None:

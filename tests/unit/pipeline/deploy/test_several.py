@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline import api
 from pipeline.cli.main import run_command_line
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
 from pipeline.core.estimates import RatioEstimate
@@ -28,6 +29,8 @@ from pipeline.scenario.records import (
     ServedFigures,
     ServedRequest,
 )
+from pipeline.settings.config import Settings
+from pipeline.store.store import Store
 from tests.deployments import deployed
 from tests.models import through_file
 from tests.unit.pipeline.deploy.test_emit import executed, flat_model, one_cpu, quick, said_of_mistake
@@ -100,6 +103,13 @@ def run(tmp_path: Path) -> Path:
         deployed(folder / name, model, one_cpu(), target="CPU_A", placement=everywhere, requests=requests)
     (folder / "result.json").write_text(json.dumps(result_of().to_json()), encoding="utf-8")
     return folder
+
+
+def test_a_scenario_that_ran_has_its_report_at_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "plan_scenario_file", lambda *_: None)
+    monkeypatch.setattr("pipeline.scenario.run.run_scenario", lambda *_, **__: result_of())
+    api.advance_scenario(None, Settings(), run, Store(run / "store"), progress=print)
+    assert "The machine holds 1.9 times the stated load." in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_models_are_loaded_by_name_in_the_order_of_compiling(run: Path) -> None:

@@ -53,6 +53,15 @@ def test_a_run_gives_its_model_and_settings_and_more_can_be_set(folder: Path) ->
     assert [model.name for model in gate.models] == ["placed.xml"]
 
 
+@pytest.mark.parametrize(("models", "arrays", "code"), [(("none.xml",), None, 3), (("run/placed.xml",), "x.npz", 2)])
+def test_a_model_that_is_missing_ends_as_everywhere(
+    folder: Path, models: tuple[str, ...], arrays: str | None, code: int
+) -> None:
+    with pytest.raises(PlacewrightError, match=r"There is no (model|file)") as caught:
+        read_gate(GateOptions(models, ("env",), ("env", "A=1"), input=arrays and Path(arrays)))
+    assert caught.value.exit_code == code
+
+
 def test_a_split_is_refused_as_it_needs_placewright(folder: Path) -> None:
     devices = [DeviceSpec(name, "CPU", f"CPU_{name}", properties={"INFERENCE_NUM_THREADS": "1"}) for name in "AB"]
     placement = {"left0": "A", "right0": "B"}

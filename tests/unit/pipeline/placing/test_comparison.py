@@ -118,7 +118,7 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     (variant,) = named("settings")
     entry = Contender(variant, screened={1: replace(second, variant_s=(9.0,))}, final={1: first, 2: second})
     (default,) = named("default")
-    unseen = Contender(replace(variant, name="unseen"), left="no time")
+    unseen = Contender(replace(variant, name="unseen"), left="no time", same_as="a")
     found = of_entries({default.name: Contender(default), variant.name: entry, "unseen": unseen}, default.name)
     row = comparison._contender_row(found, variant.name, None, subject.graph, {variant.name: [0.5]}, MeasureSettings())
     assert row["samples_s"] == [1.0, 4.0]  # the screening's are left out
@@ -133,6 +133,7 @@ def test_the_record_of_a_variant_is_that_of_its_starts(tmp_path: Path) -> None:
     assert (row["latencies_s"], row["alone_s"], row["requests"]) == ([1.0, 1.5, 4.0], [0.5], 4)
     untried = comparison._contender_row(found, "unseen", None, subject.graph, {}, MeasureSettings())
     assert (untried["samples_s"], untried["failed"], untried["left"]) == ([], None, "no time")
+    assert untried["same_as"] == "a"
 
 
 def test_ratios_to_another_baseline_hold_together_for_all_that_have_one() -> None:

@@ -15,6 +15,7 @@ from pipeline.cli.main import run_command_line
 from pipeline.core.errors import StoreError
 from pipeline.core.simulation import Timeline
 from pipeline.report.comparison import FEW, DrawnComparison, interval_row
+from pipeline.report.findings import candidate_cells
 from pipeline.report.index import write_index
 from pipeline.report.page import asset_text, render_page
 from pipeline.report.plain_page import PlainPage
@@ -220,6 +221,30 @@ def test_an_answer_that_is_the_baseline_changes_nothing(folder: Path) -> None:
     assert "No significant gain: the answer is CPU default, the best baseline" in text
     assert "The answer is the best baseline: nothing changes" in text
     assert "Leave the model on CPU default" in text
+
+
+def test_a_baseline_that_beats_the_plug_in_default_is_set_beside_it(folder: Path) -> None:
+    document = Result.load(folder).document
+    split, default, refused = document["candidates"]
+    half = {**split, "name": "A", "single": True, "baseline": True, "kind": "device"}
+    ratios = {"CPU default": {"ratio": 0.4, "low": 0.32, "high": 0.5, "starts": 3}}
+    known = {"best": "A", "candidates": [half, default, refused]}
+    known["contest"] = document["contest"] | {"control": "A", "claimed": [], "ratios": ratios}
+    write(folder / "result.json", document | known)
+    text = page(folder).text
+    assert (
+        "2.500 times as fast as CPU default, the plug-in defaults (2.000 to 3.125): the answer is A, the best" in text
+    )
+    assert "The answer beside CPU default" in text
+    assert "nothing changes" not in text
+
+
+def test_a_figure_of_a_single_start_is_about(folder: Path) -> None:
+    run = RunRecords.load(folder)
+    once = [replace(c, latency_s=c.latency_s and replace(c.latency_s, fastest=None)) for c in run.result.candidates]
+    cells = candidate_cells(replace(run, result=replace(run.result, candidates=once)))
+    assert [row["latency"].partition(" ")[0] for row in cells] == ["about", "about", ""]
+    assert not any(row["latency"].startswith("about") for row in candidate_cells(run))
 
 
 def test_an_answer_in_segments_is_loaded_as_such_and_predicted_to_overlap(folder: Path) -> None:

@@ -55,6 +55,19 @@ def test_without_a_claim_the_control_is_the_answer_and_the_text_bounds_what_is_t
     assert "at most 3.1 % is possible" in verdict.text
 
 
+def test_a_baseline_that_beats_the_plug_in_default_is_told_as_the_gain_that_it_is() -> None:
+    default = candidate("default", 5.6, baseline=True)
+    ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6), "default": RatioEstimate(0.4, 0.32, 0.5, 6)}
+    text = decide_contest([FAST, HALF, default], contest([], ratios), FREE).text
+    assert text == (
+        "Use half, the best baseline: 2.500 times as fast as the plug-in defaults, default (2.000 to 3.125, "
+        "95 % confidence). Nothing searched is significantly faster, by 2 % or more, than half: at most "
+        "3.1 % is possible."
+    )
+    alike = {**ratios, "default": RatioEstimate(0.9, 0.8, 1.0, 6)}
+    assert "plug-in defaults" not in decide_contest([FAST, HALF, default], contest([], alike), FREE).text
+
+
 def test_the_bound_is_of_what_was_tried_where_something_was_not() -> None:
     untried = replace(candidate("slow", 1.0), latency_s=None, left="not tried within the budget")
     ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6)}
@@ -80,7 +93,8 @@ def test_the_sizes_that_an_answer_is_for_are_told_and_what_it_gains_at_each() ->
 def test_what_other_baselines_may_gain_is_not_to_be_had() -> None:
     slow = candidate("default", 3.0, baseline=True)
     ratios = {"fast": RatioEstimate(1.01, 0.98, 1.031, 6), "default": RatioEstimate(0.7, 0.3, 1.6, 3)}
-    assert "at most 3.1 % is possible" in decide_contest([FAST, HALF, slow], contest([], ratios), FREE).text
+    text = decide_contest([FAST, HALF, slow], contest([], ratios), FREE).text
+    assert "at most 3.1 % is possible of what was searched)" in text
 
 
 def test_where_the_default_is_the_best_baseline_its_gain_is_told_once() -> None:
@@ -127,7 +141,9 @@ def test_where_baselines_alone_were_compared_it_says_why() -> None:
         decide_contest([alike, HALF], contest([], {}), FREE).text
         == "Every candidate that runs is equivalent to half. Use it."
     )
-    assert decide_contest([alike, HALF, slow], contest([], ratios), FREE).text.endswith("Use half.")
+    assert decide_contest([alike, HALF, slow], contest([], ratios), FREE).text.startswith(
+        "Use half, the best baseline:"
+    )
 
 
 def test_where_everything_is_slower_nothing_is_to_be_had() -> None:
@@ -208,6 +224,8 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
         "230 of 4120 decisions flip; compared on noise, smooth."
     )
     assert accuracy_cell(low) == "4.2 %"
+    ruled = replace(low, accuracy=accuracy(0.059, rule="here 8.9 % as rounding moves the reference"))
+    assert "by 5.9 % from the reference (0.1 % allowed, output_0; here 8.9 % as rounding moves" in accuracy_text(ruled)
     assert accuracy_text(candidate("unknown")) == accuracy_cell(candidate("unknown")) == ""
     judged = accuracy_text(replace(low, accuracy=accuracy(0.0, lost=0.005)), "top1")
     assert judged == "low, bf16: top1 falls by 0.5 % from the reference, outputs differ by 0 % from the reference."

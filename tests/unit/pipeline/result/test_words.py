@@ -31,6 +31,7 @@ from pipeline.settings.config import Settings
 from pipeline.stages.choices import search_settings
 from tests.toys import toy_graph
 
+PINNING = "ENABLE_CPU_PINNING"
 CPU = {"plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}}
 
 
@@ -72,12 +73,28 @@ def test_shares_are_of_the_profiled_seconds_and_the_largest_comes_first() -> Non
         (row(subgraphs=3), {"A": 0.622, "B": 0.378}, "A 62 %, B 38 %, 3 sub-graphs"),
         (row(subgraphs=2), {"A": 0.999, "B": 0.001}, "A over 99 %, B under 1 %, 2 sub-graphs"),
         (row(single=True, devices=[CPU]), {}, "CPU, 1 thread, f32"),
-        (row(subgraphs=2, executed_on=["A", "B"]), {}, "chosen by OpenVINO: A and B, 2 sub-graphs"),
+        (row(subgraphs=2, executed_on=["A", "B"], target="AUTO:A,B"), {}, "chosen by AUTO:A,B: A and B, 2 sub-graphs"),
         ({"single": False, "devices": []}, {}, "chosen by OpenVINO"),
     ],
 )
 def test_a_candidate_is_described_by_what_it_is(record: dict[str, Any], shares: dict[str, float], text: str) -> None:
     assert describe_candidate(record, shares) == text
+
+
+def test_no_two_ways_to_run_a_model_are_described_alike() -> None:
+    def alone(properties: dict[str, str], plugin: str = "CPU", **more: Any) -> dict[str, Any]:
+        return row(single=True, devices=[{"plugin": plugin, "properties": properties}], precision="f32", **more)
+
+    one = {"INFERENCE_NUM_THREADS": "1"}
+    settings = [one, one | {PINNING: "NO"}, one | {PINNING: "YES"}, one | {"NUM_STREAMS": "1"}, one | {"OTHER": "1"}]
+    rows = [*map(alone, settings), alone(one, requests=4), alone(one, batch=4), alone(one, rewrite="int8-weights")]
+    rows += [alone({}, plugin, kind="default") for plugin in ("CPU", "GPU")]
+    rows += [alone({"PERFORMANCE_HINT": hint}, kind="hint") for hint in ("LATENCY", "THROUGHPUT")]
+    rows += [row(target=target) for target in ("AUTO:A,B", "HETERO:A,B")]
+    rows += [row(target="AUTO:A,B", properties={"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"})]
+    words = [describe_candidate(each, {}) for each in rows]
+    assert len(set(words)) == len(rows)
+    assert words[1] == "CPU, 1 thread, unpinned"
 
 
 def test_failures_are_words_and_no_kinds() -> None:
@@ -140,6 +157,8 @@ def test_what_was_in_the_screening_alone_is_told_without_milliseconds() -> None:
     assert format_milliseconds(control, contest) == format_milliseconds(final, contest) == ("2", "1.9 to 2.25")
     assert format_milliseconds(seen, contest) == ("", "")
     assert format_milliseconds(seen, None) == ("2", "1.9 to 2.25")  # of a simulator
+    once = dataclasses.replace(final, latency_s=LatencyEstimate(2e-3, None, None))
+    assert (format_milliseconds(once, contest), format_milliseconds(once, None)) == (("about 2", ""), ("2", ""))
 
 
 def test_candidates_that_are_one_with_others_are_told_in_one_sentence() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.errors import UsageError
+from pipeline.core.errors import ModelError, UsageError
 from pipeline.scenario.scenario_file import ModelSource, ScenarioFile, phase_ranges, read_scenario
 
 TWO = """
@@ -113,7 +113,6 @@ def test_phases_of_one_name_are_refused(tmp_path: Path) -> None:
             "model detector has rate and concurrency, of which it may have one",
         ),
         ('deadline = "60ms"', 'deadline = "60 ms!"', "The deadline of model detector '60 ms!' is not a duration"),
-        ('model = "zoo:resnet50"', 'model = "det.onnx"', "det.onnx, does not exist"),
         (
             'after = "detector"',
             'after = "detectr"',
@@ -139,6 +138,12 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, before: str, after: s
     assert said in caught.value.cause
     assert "\n" not in caught.value.cause
     assert caught.value.remedy
+
+
+def test_a_model_that_is_not_there_is_no_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"The model detector, .*det\.onnx, does not exist") as caught:
+        read(tmp_path, TWO.replace('model = "zoo:resnet50"', 'model = "det.onnx"', 1))
+    assert caught.value.exit_code == 3
 
 
 def test_the_objective_load_needs_a_rate_and_a_deadline(tmp_path: Path) -> None:

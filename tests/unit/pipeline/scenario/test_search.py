@@ -15,6 +15,7 @@ from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, configured
 from pipeline.scenario.figures import LEAST_STEP, STEP, StartTurns, Yardstick
+from pipeline.scenario.run import configuration_record
 from pipeline.scenario.search import ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
 from runtime.measuring.contest.statistics import TWIN
@@ -106,6 +107,22 @@ def test_configurations_of_a_start_are_loaded_together_and_take_turns(tmp_path: 
     one, two = final[:n], final[n : 2 * n]
     assert one == list(reversed(two))
     assert sorted(one) == sorted(set(one))
+
+
+def test_a_first_sight_that_holds_nothing_has_no_load_multiple(tmp_path: Path) -> None:
+    def slow_hint(model: str, configuration: LoadConfiguration) -> float:
+        return 0.004 * (20 if configuration.name == "latency hint" else 1)
+
+    found = search(tmp_path, FakeBench(slow_hint), OPEN, "load")
+    entrant = found.entrants["latency hint"]
+    assert entrant.sight is not None
+    assert not entrant.sight.held
+    scenario = LoadScenario(OPEN, "load")
+    record = configuration_record(scenario, entrant, found, MeasureSettings(), {})
+    assert (record.value, record.sight, record.below) == (None, None, entrant.sight.multiple)
+    known = configuration_record(scenario, found.entrants[found.best], found, MeasureSettings(), {})
+    assert known.value is not None
+    assert known.below is None
 
 
 def test_no_two_starts_of_a_load_try_the_same_multiples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

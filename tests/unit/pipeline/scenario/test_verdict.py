@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 from pipeline.core.estimates import RatioEstimate
-from pipeline.scenario.records import CheckRecord, ConfigurationRecord, ScenarioContest, ServedFigures
-from pipeline.scenario.verdict import decide_scenario, scenario_notes
+from pipeline.scenario.records import CheckRecord, ConfigurationRecord, ScenarioContest, ScenarioResult, ServedFigures
+from pipeline.scenario.verdict import decide_scenario, scenario_notes, scenario_table
 
 DEFAULT = ConfigurationRecord("plug-in defaults", "defaults", [], "process", value=1.2, log_ratios={"1": 0.0})
 BEST = ConfigurationRecord(
@@ -54,6 +56,21 @@ def test_a_load_that_does_not_fit_names_what_would_and_whose_deadline_is_missed(
         "load", DEFAULT, [DEFAULT], replace(CONTEST, claimed=[]), CheckRecord(0.6, [late], [SERVED], True)
     )
     assert text.startswith("The stated load does not fit: 0.6 times of it would; a misses its deadline at it.")
+
+
+def test_where_no_multiple_that_was_tried_held_it_is_said_below_which_the_greatest_lies() -> None:
+    slow = replace(DEFAULT, value=None, below=13.42, log_ratios={})
+    text, _ = decide_scenario("load", BEST, [BEST, slow], CONTEST, CHECK)
+    assert "; plug-in defaults less than 13 times." in text
+    assert scenario_notes("load", [slow], None) == []  # it was tried
+    table = SimpleNamespace(objective="load", configurations=[slow], best="each reserved")
+    assert scenario_table(cast("ScenarioResult", table))[1][0][:2] == ["plug-in defaults", "below 13.4"]
+    failed = replace(CHECK, multiple=2.5, holds=False)
+    text, _ = decide_scenario("load", slow, [slow], replace(CONTEST, claimed=[]), failed)
+    assert text.startswith("The machine holds the stated load, but not 2.5 times of it, the least multiple that was")
+    late = replace(failed, stated=[replace(SERVED, holds=False)])
+    text, _ = decide_scenario("load", slow, [slow], replace(CONTEST, claimed=[]), late)
+    assert text.startswith("The stated load does not fit")
 
 
 def test_what_cannot_be_told_is_said() -> None:

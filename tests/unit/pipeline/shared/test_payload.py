@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from pipeline.shared import payload
 from runtime.calibration.machine_lines import MachineLine
 from tests.strategies import graph_of, graphs
 
+FULL = Path("/dev/full")
+
 
 @given(graphs())
 @settings(max_examples=25)
@@ -31,6 +35,24 @@ def test_a_graph_is_read_back_as_it_was(tmp_path_factory: pytest.TempPathFactory
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
     assert again.reads.same_as(graph.reads)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a file that is always full")
+def test_a_model_that_a_full_disk_cannot_hold_is_no_fault_of_openvino(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(words: str) -> None:
+        with payload.whole_ir(tmp_path / "model.xml"):
+            raise RuntimeError(words)
+
+    with pytest.raises(OSError, match="as on a full disk") as raised:
+        save("basic_ios::clear: iostream error")
+    assert raised.value.errno == errno.ENOSPC
+    with pytest.raises(RuntimeError, match="no such op"):
+        save("no such op")
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: FULL.open("wb"))
+    with pytest.raises(OSError, match="No space left on device"):
+        save("Can't open bin file")
 
 
 def test_reads_are_inferred_where_a_file_has_none(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,8 @@ from pipeline.core.errors import StoreError, UsageError
 from pipeline.stages import execution
 from pipeline.store.store import ENTRY, Store
 from pipeline.store.task import Outcome, Progress, StepContext, Task, look_up, run_task, why_not
+
+FULL = Path("/dev/full")
 
 TASK = Task(
     stage="coarsen",
@@ -191,6 +194,18 @@ def test_a_full_disk_is_said_in_one_line_with_a_remedy(store: Store) -> None:
         do(store, step)
     assert raised.value.exit_code == 2
     assert raised.value.remedy
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="only Linux has a file that is always full")
+def test_a_library_that_hides_a_full_disk_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(work: StepContext) -> None:
+        raise OSError("12 requested and 0 written")  # as numpy says it
+
+    with pytest.raises(OSError, match="12 requested"):
+        do(store, step)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: FULL.open("wb"))
+    with pytest.raises(StoreError, match=f"{store.root} cannot be written: No space left on device"):
+        do(store, step)
 
 
 def test_another_fault_of_the_system_is_not_hidden(store: Store) -> None:

@@ -274,6 +274,7 @@ def test_dynamic_inputs_may_stay_so():
     ("model", "given", "words"),
     [
         (image, ["picture=1x3x8x8"], "'picture=1x3x8x8' names no input of the model; its inputs are image"),
+        (image, ["image=axb"], r"'image=axb' gives image no shape: 'axb' is none"),
         (image, ["image:1,3,8,8"], "NAME=1x3x224x224"),
         (text, ["1x8"], "its inputs are ids .*, mask"),
         (image, ["image=1x4x8x8"], r"does not run with the shape image \[1,4,8,8\]: at conv, [^']*channel"),

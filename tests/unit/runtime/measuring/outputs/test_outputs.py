@@ -161,6 +161,9 @@ def test_decisions_that_flip_are_counted() -> None:
     changed = int(np.sum(other.argmax(1) != classes.argmax(1)))
     for found, expected in ((other, classes), (np.log(other), np.log(classes))):
         assert (one(found, expected).flips, one(found, expected).decisions) == (changed, 64)
+    unit = np.random.default_rng(0).standard_normal((32, 384))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    assert one(unit, unit).decisions == 0  # embeddings decide nothing
     assert (one([[1.0, 3.0, 2.0]], [[1.0, 2.0, 3.0]]).flips, one([[-1.0, 3.0]], [[-1.0, 3.0]]).decisions) == (1, 1)
     boxes = boxes_and_scores(np.random.default_rng(0))[0]
     assert one(boxes, boxes).decisions == int(np.sum(boxes[:, 4] > 0.5))  # of the scores beside them

@@ -200,15 +200,19 @@ def test_nearer_to_the_float_model_than_its_quantised_self_is_right() -> None:
     assert accuracy.reference_from_float == pytest.approx(0.08, 0.1)
     assert "allowed" in why_not(nearer, of(noise=floats + 0.08 * error))  # which only the float outputs tell
     assert "allowed" in why_not(of(noise=floats - 0.3 * error), **reference)
-    assert right(nearer, **reference, precisions=F32).exact
+    assert accuracy.rule.endswith("as rounding moves the reference")
+    beyond = right(of(noise=floats - 0.05 * error), **reference)
+    assert beyond.rule == "as it is no further from the model in float than the reference"
+    assert not right(nearer, **reference, precisions=F32).exact
 
 
 def test_what_a_tiny_change_of_the_inputs_does_is_allowed_besides() -> None:
     values = RNG.standard_normal((1, 4, 64))
     expected, shaken, found = (of(noise=values * (1 + by)) for by in (0.0, 0.004, 0.011))
     assert "1.1 %" in why_not(found, expected, F32)
-    assert right(found, expected, F32, shaken=shaken).exact  # 3 times 0.4 %, and 0.1 %
-    assert right(found, expected, F32, shaken=of(noise=np.zeros((1, 3)))).exact  # of another shape
+    accuracy = right(found, expected, F32, shaken=shaken)  # 3 times 0.4 %, and 0.1 %
+    assert (accuracy.exact, accuracy.rule) == (False, "here 1.3 % as a tiny change of the inputs moves it")
+    assert right(found, expected, F32, shaken=of(noise=np.zeros((1, 3))))  # of another shape
     nothing = of(noise=values * np.nan)
     assert right(nothing, expected, F32, shaken=nothing).difference is None  # chance alone decides
     ranks = np.arange(100)
@@ -228,7 +232,11 @@ def test_rounding_and_what_a_precision_may_do_are_not_added() -> None:
     error, other = (RNG.standard_normal(floats.shape) for _ in range(2))
     reference = {"expected": of(noise=floats + 0.02 * error), "exact": of(noise=floats)}
     assert "4 % allowed" in why_not(of(noise=floats + 0.065 * other), **reference)
-    assert right(of(noise=floats + 0.032 * other), **reference)
+    known = of(noise=floats + 0.04 * error)
+    assert right(of(noise=floats + 0.032 * other), **reference).rule == ""  # within 4 %
+    accuracy = right(of(noise=floats + 0.025 * other), known, F32, exact=of(noise=floats))
+    assert "as rounding moves the reference" in accuracy.rule
+    assert not accuracy.exact
 
 
 def test_what_is_exact_is_told_whatever_was_allowed() -> None:
