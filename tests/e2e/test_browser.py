@@ -5,6 +5,7 @@ Skipped where there is no Chromium (Debian's package `chromium`) or no Playwrigh
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -210,25 +211,25 @@ def page_of_all(folder: Path) -> Path:
     return folder / "index.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 400])
 @pytest.mark.parametrize(
     "made", [lambda folder: report(folder / "run"), page_of_a_search, page_of_two_runs, page_of_all]
 )
 def test_every_page_fits_its_window_and_hints_at_what_goes_on(
-    made: Callable[[Path], Path], width: int, scheme: Literal["light", "dark"], tmp_path: Path, opened: Opened
+    made: Callable[[Path], Path], tmp_path: Path, opened: Opened
 ) -> None:
     path = made(tmp_path)
     page = opened(path)
-    page.emulate_media(color_scheme=scheme)
-    page.set_viewport_size({"width": width, "height": 900})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
     shadows = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth)"
-    hints = page.evaluate(f"{shadows}.map(e => getComputedStyle(e).backgroundImage)")
-    assert all("radial-gradient" in hint for hint in hints)
-    heights = page.evaluate("[...document.querySelectorAll('.wide td')].map(e => e.getBoundingClientRect().height)")
-    assert max(heights, default=0) < 400  # no cell is squeezed into a column of single words
-    kept(page, f"{path.stem}-{width}-{scheme}")
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for width, scheme in itertools.product((1400, 400), schemes):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        hints = page.evaluate(f"{shadows}.map(e => getComputedStyle(e).backgroundImage)")
+        assert all("radial-gradient" in hint for hint in hints)
+        heights = page.evaluate("[...document.querySelectorAll('.wide td')].map(e => e.getBoundingClientRect().height)")
+        assert max(heights, default=0) < 400  # no cell is squeezed into a column of single words
+        kept(page, f"{path.stem}-{width}-{scheme}")
 
 
 def test_labels_of_tensors_cover_no_box_and_no_other_label(tmp_path: Path, opened: Opened) -> None:

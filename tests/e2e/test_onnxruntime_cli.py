@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("read_here", "made_up_profile")
 
 Ran = Callable[..., Any]
 BRIEF = {"measure__use": "hetero", "measure__alone_s": 0.05, "measure__start_s": 0.1, "measure__turn_s": 0.001}
-BRIEF |= {"measure__starts": 3, "measure__seconds": 12, "measure__finalists": 1}
+BRIEF |= {"measure__starts": 3, "measure__seconds": 12, "measure__finalists": 1, "place__reward": "simulated"}
 
 
 @pytest.fixture

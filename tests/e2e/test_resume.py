@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.conftest import Warm, options
 
 Ran = Callable[..., Any]
+LOOK_S = 0.005  # between looks: one that spins takes a core from what it waits for
 PATIENCE_S = 120.0  # how long a test waits for something that takes seconds on an idle machine
 START = "import sys; from pipeline.cli.main import main; sys.argv[0] = 'placewright'; main()"
 # Short turns and few variants leave time for the signal between the first starts and the last.
@@ -68,7 +69,7 @@ def await_true(moment: Callable[[], bool], possible: Callable[[], bool]) -> None
     while not moment():
         assert possible(), "the moment has passed"
         assert time.monotonic() < end, "the moment never came"
-        os.sched_yield()
+        time.sleep(LOOK_S)
 
 
 def recorded(folder: Path) -> dict[str, Any]:
