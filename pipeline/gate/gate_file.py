@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -177,7 +178,7 @@ def read_gate(options: GateOptions) -> Gate:
         raise UsageError("There is no model to compare.", "placewright gate model.xml --before old/ --after new/")
     if len(chosen) > 1 and own is not None:
         raise UsageError(f"{own} stands against {len(chosen)} models.", "Give one model, or environments alone.")
-    twice = next((path for i, path in enumerate(chosen) if path.resolve() in [p.resolve() for p in chosen[:i]]), None)
+    twice = next((path for i, path in enumerate(chosen) if any(_is_same_file(path, p) for p in chosen[:i])), None)
     if twice is not None:
         raise UsageError(f"{twice} is listed twice.", "Name every model once, in models or as a [[model]].")
     names = _distinct_names(chosen)
@@ -202,9 +203,17 @@ def read_gate(options: GateOptions) -> Gate:
     )
 
 
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one == other or (_exists(one) and _exists(other) and one.samefile(other))
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110  Path.exists raises of a name that is too long
+
+
 def _entry_of(path: Path, listed: Sequence[GatedModelEntry], folder: Path) -> GatedModelEntry:
     """Return what the file says of a model: of its path, or else of the only one of its name."""
-    same = [e for e in listed if (folder / e["path"]).resolve() == path.resolve()]
+    same = [e for e in listed if _is_same_file(folder / e["path"], path)]
     named = [e for e in listed if Path(e["path"]).name == path.name]
     return same[0] if same else named[0] if len(named) == 1 else GatedModelEntry(path=str(path))
 
@@ -223,7 +232,8 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
     side = Side(" ".join(parts) or "this environment")
     for part in parts:
         path = folder / part
-        if path.is_dir():
+        there = _exists(path)
+        if there and path.is_dir():
             python = next((path / p for p in PYTHONS if (path / p).is_file()), None)
             if python is not None:
                 side = replace(side, python=python)
@@ -231,7 +241,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
                 side = _side_of_run(side, path)
             else:
                 raise UsageError(f"{path} holds neither an interpreter nor a finished run.", SIDE_REMEDY)
-        elif path.is_file():
+        elif there and path.is_file():
             interpreter = INTERPRETER.fullmatch(path.name)
             side = replace(side, python=path) if interpreter else replace(side, model=path)
         elif "=" in part:
@@ -267,7 +277,7 @@ def _gated_model(
 ) -> GatedModel:
     arrays = options.input or (folder / entry["input"] if "input" in entry else None)
     files = [side.model or path for side in sides]
-    missing = next((file for file in (*files, *([arrays] if arrays else [])) if not file.exists()), None)
+    missing = next((file for file in (*files, *([arrays] if arrays else [])) if not _exists(file)), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "Correct the path.")
     own = {**limits, **_parse_limits(entry.get("limits", {}), name)}
