@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from pipeline.deploy.emit import for_compiling
 from pipeline.result.deployment import PLACEMENT, Deployment
 from pipeline.settings.config import parse_share, parse_time, read_toml
 from pipeline.shared.validation import Faults, Name, strict_table
+from pipeline.system.paths import is_file, path_exists
 
 Figure = Literal[
     "latency", "throughput", "p99", "load", "memory of reading", "memory of compiling", "memory of running"
@@ -204,11 +204,7 @@ def read_gate(options: GateOptions) -> Gate:
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
-    return one == other or (_exists(one) and _exists(other) and one.samefile(other))
-
-
-def _exists(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110  Path.exists raises of a name that is too long
+    return one == other or (path_exists(one) and path_exists(other) and one.samefile(other))
 
 
 def _entry_of(path: Path, listed: Sequence[GatedModelEntry], folder: Path) -> GatedModelEntry:
@@ -232,8 +228,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
     side = Side(" ".join(parts) or "this environment")
     for part in parts:
         path = folder / part
-        there = _exists(path)
-        if there and path.is_dir():
+        if path_exists(path) and path.is_dir():
             python = next((path / p for p in PYTHONS if (path / p).is_file()), None)
             if python is not None:
                 side = replace(side, python=python)
@@ -241,7 +236,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
                 side = _side_of_run(side, path)
             else:
                 raise UsageError(f"{path} holds neither an interpreter nor a finished run.", SIDE_REMEDY)
-        elif there and path.is_file():
+        elif is_file(path):
             interpreter = INTERPRETER.fullmatch(path.name)
             side = replace(side, python=path) if interpreter else replace(side, model=path)
         elif "=" in part:
@@ -277,7 +272,7 @@ def _gated_model(
 ) -> GatedModel:
     arrays = options.input or (folder / entry["input"] if "input" in entry else None)
     files = [side.model or path for side in sides]
-    missing = next((file for file in (*files, *([arrays] if arrays else [])) if not _exists(file)), None)
+    missing = next((file for file in (*files, *([arrays] if arrays else [])) if not path_exists(file)), None)
     if missing is not None:
         raise UsageError(f"There is no file {missing}.", "Correct the path.")
     own = {**limits, **_parse_limits(entry.get("limits", {}), name)}

@@ -17,6 +17,7 @@ from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoa
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
 from pipeline.shared.validation import Faults, repeated_values, strict_table
+from pipeline.system.paths import is_file
 
 REMEDY = (
     'Write [[models]] with name = "detector", model = "det.onnx", rate = 15 and deadline = "60ms"; '
@@ -144,7 +145,7 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
     model = given if given.startswith("zoo:") else str(folder / given)
     data = str((folder / entry["input"]).absolute()) if "input" in entry else ""
     for file, what in ((model, "model"), (data, "input")):
-        if file and not file.startswith("zoo:") and not Path(file).is_file():
+        if file and not file.startswith("zoo:") and not is_file(Path(file)):
             faults.add(f"{what} of model {name}, {file}, does not exist")
     ways = [key for key in ("rate", "concurrency", "after") if key in entry]
     if len(ways) > 1:

@@ -114,6 +114,7 @@ def test_phases_of_one_name_are_refused(tmp_path: Path) -> None:
         ),
         ('deadline = "60ms"', 'deadline = "60 ms!"', "The deadline of model detector '60 ms!' is not a duration"),
         ('model = "zoo:resnet50"', 'model = "det.onnx"', "det.onnx, does not exist"),
+        ('model = "zoo:resnet50"', f'model = "{"x" * 300}"', "x, does not exist"),
         (
             'after = "detector"',
             'after = "detectr"',
