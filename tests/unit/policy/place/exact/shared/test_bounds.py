@@ -95,6 +95,11 @@ def test_memory_keeps_work_from_the_fast_device():
     assert load_s == pytest.approx(10.0, rel=1e-6)
 
 
+def test_a_group_that_no_device_may_have_allows_no_division():
+    group_s = np.array([[math.inf, math.inf], [1.0, 2.0], [3.0, math.inf]])
+    assert load_bound(group_s, np.array([50, 40, 30]), np.array([97, 97]), seconds=1)[0] == math.inf
+
+
 def test_a_path_takes_the_better_of_slow_operations_and_transfers():
     # 0 is fast on A, 1 on B: staying costs 1 + 5 on A, going over costs 1 + 1.1 + 1.
     problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]])
