@@ -18,6 +18,7 @@ from pipeline.deploy.emit import for_compiling
 from pipeline.result.deployment import PLACEMENT, Deployment
 from pipeline.settings.config import parse_share, parse_time, read_toml
 from pipeline.shared.validation import Faults, Name, strict_table
+from pipeline.system.paths import is_file, path_exists
 
 Figure = Literal[
     "latency", "throughput", "p99", "load", "memory of reading", "memory of compiling", "memory of running"
@@ -178,7 +179,7 @@ def read_gate(options: GateOptions) -> Gate:
         raise UsageError("There is no model to compare.", "placewright gate model.xml --before old/ --after new/")
     if len(chosen) > 1 and own is not None:
         raise UsageError(f"{own} stands against {len(chosen)} models.", "Give one model, or environments alone.")
-    twice = next((path for i, path in enumerate(chosen) if path.resolve() in [p.resolve() for p in chosen[:i]]), None)
+    twice = next((path for i, path in enumerate(chosen) if any(_is_same_file(path, p) for p in chosen[:i])), None)
     if twice is not None:
         raise UsageError(f"{twice} is listed twice.", "Name every model once, in models or as a [[model]].")
     names = _distinct_names(chosen)
@@ -203,9 +204,13 @@ def read_gate(options: GateOptions) -> Gate:
     )
 
 
+def _is_same_file(one: Path, other: Path) -> bool:
+    return one == other or (path_exists(one) and path_exists(other) and one.samefile(other))
+
+
 def _entry_of(path: Path, listed: Sequence[GatedModelEntry], folder: Path) -> GatedModelEntry:
     """Return what the file says of a model: of its path, or else of the only one of its name."""
-    same = [e for e in listed if (folder / e["path"]).resolve() == path.resolve()]
+    same = [e for e in listed if _is_same_file(folder / e["path"], path)]
     named = [e for e in listed if Path(e["path"]).name == path.name]
     return same[0] if same else named[0] if len(named) == 1 else GatedModelEntry(path=str(path))
 
@@ -224,7 +229,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
     side = Side(" ".join(parts) or "this environment")
     for part in parts:
         path = folder / part
-        if path.is_dir():
+        if path_exists(path) and path.is_dir():
             python = next((path / p for p in PYTHONS if (path / p).is_file()), None)
             if python is not None:
                 side = replace(side, python=python)
@@ -232,7 +237,7 @@ def _parse_side(name: str, parts: Sequence[str], folder: Path) -> Side:
                 side = _side_of_run(side, path)
             else:
                 raise UsageError(f"{path} holds neither an interpreter nor a finished run.", SIDE_REMEDY)
-        elif path.is_file():
+        elif is_file(path):
             interpreter = INTERPRETER.fullmatch(path.name)
             side = replace(side, python=path) if interpreter else replace(side, model=path)
         elif "=" in part:
@@ -268,10 +273,10 @@ def _gated_model(
 ) -> GatedModel:
     arrays = options.input or (folder / entry["input"] if "input" in entry else None)
     files = [side.model or path for side in sides]
-    missing = next((file for file in files if not file.exists()), None)
+    missing = next((file for file in files if not path_exists(file)), None)
     if missing is not None:
         raise ModelError(f"There is no model {missing}.", "Correct the path.")
-    if arrays is not None and not arrays.exists():
+    if arrays is not None and not path_exists(arrays):
         raise UsageError(f"There is no file {arrays}.", "Correct the path.")
     own = {**limits, **_parse_limits(entry.get("limits", {}), name)}
     shapes = options.shapes or tuple(entry.get("shapes", ()))

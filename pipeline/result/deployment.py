@@ -13,6 +13,7 @@ from pipeline.result.directory import RunDirectory
 from pipeline.result.onnx_copy import ONNX
 from pipeline.result.records import PlacementRecord, RegisteredRecord
 from pipeline.shared.payload import from_json, read_json
+from pipeline.system.paths import is_file
 
 PLACEMENT = "placement.json"
 SPLIT = "split"  # where in a run directory the segments of its answer lie, if it is run in segments
@@ -58,7 +59,7 @@ class Deployment:
             raise StoreError(f"{file} is damaged.", f"Write it again: placewright measure --run {path}") from error
         deployment = cls(path, record)
         for part in (deployment.model, *(() if deployment.in_onnxruntime else (deployment.weights,))):
-            if not part.is_file():
+            if not is_file(part):
                 raise StoreError(f"{part} is missing.", f"Write it again: placewright measure --run {path}")
         return deployment
 

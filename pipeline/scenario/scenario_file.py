@@ -17,6 +17,7 @@ from pipeline.core.scenario import Isolation, LatePolicy, LoadScenario, ModelLoa
 from pipeline.settings.config import parse_bytes, parse_time, read_toml
 from pipeline.shared.arrivals import trace_rate
 from pipeline.shared.validation import Faults, repeated_values, strict_table
+from pipeline.system.paths import is_file, path_exists
 
 REMEDY = (
     'Write [[models]] with name = "detector", model = "det.onnx", rate = 15 and deadline = "60ms"; '
@@ -126,7 +127,7 @@ def read_scenario(path: Path) -> ScenarioFile:
                 faults.add(f'objective "latency" needs a rate, concurrency or after of model {load.name}')
     faults.end()
     for name, source in sources.items():
-        if not (source.model.startswith("zoo:") or Path(source.model).exists()):
+        if not (source.model.startswith("zoo:") or path_exists(Path(source.model))):
             raise ModelError(f"The model {name}, {source.model}, does not exist.", f"Correct its path in {path}.")
     if objective == "throughput":
         loads = [replace(load, rate=0.0) for load in loads]  # closed loops
@@ -147,7 +148,7 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
     given = entry["model"]
     model = given if given.startswith("zoo:") else str(folder / given)
     data = str((folder / entry["input"]).absolute()) if "input" in entry else ""
-    if data and not Path(data).is_file():
+    if data and not is_file(Path(data)):
         faults.add(f"input of model {name}, {data}, does not exist")
     ways = [key for key in ("rate", "concurrency", "after") if key in entry]
     if len(ways) > 1:

@@ -31,6 +31,7 @@ import filelock
 import platformdirs
 
 from pipeline.core.errors import UNPARSABLE, DamagedEntryError, ModelError, PlacewrightError, StoreError, UsageError
+from pipeline.system.paths import path_exists
 from pipeline.system.private_files import OWN, close_to_changes, write_whole
 
 SCHEMA = 1
@@ -107,7 +108,7 @@ def leaving_nothing(*paths: Path) -> Iterator[None]:
 
     They are removed in their order, and only if they are empty.
     """
-    new = [path for path in paths if not os.path.exists(path)]  # noqa: PTH110  Path.exists raises where none can look
+    new = [path for path in paths if not path_exists(path)]
     try:
         yield
     except (ModelError, UsageError):

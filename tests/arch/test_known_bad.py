@@ -36,3 +36,10 @@ def test_no_version_is_known_to_be_bad(name: str) -> None:
 
 def test_the_list_is_of_dependencies() -> None:
     assert set(BELOW) <= set(PINNED)
+
+
+def test_a_package_has_one_oldest_version() -> None:
+    stated = set(
+        re.findall(r"\"([a-z0-9-]+)>=([0-9.]+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8").lower())
+    )
+    assert len(stated) == len(dict(stated)), "the lowest of all cannot be installed together"

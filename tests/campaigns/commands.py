@@ -53,11 +53,13 @@ class Ended:
 
 def run_command(*arguments: str | Path) -> Ended:
     """Run a command and require of its end: no bug, an error of one line, no control characters."""
-    logging.getLogger().handlers.clear()  # the one of the last command writes to its stream
+    handlers = logging.getLogger().handlers
+    before, handlers[:] = handlers[:], []
     with Terminal() as out, Terminal() as err:
         # A dumb terminal is one that rich sends no control sequences of its own.
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), environment(TERM="dumb"):
             code = run_command_line([str(a) for a in arguments])
+        handlers[:] = before  # and not the one that writes to what is closed now
         ended = Ended(code, out.text, err.text)
     words = f"{' '.join(map(str, arguments))[:300]}: {ended.err[-1500:]!r}"
     require(code == 0 or code in ERRORS, f"ends with {code}: {words}")

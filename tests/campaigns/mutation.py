@@ -111,7 +111,7 @@ def _rename(rng: np.random.Generator, _: Any, holder: Any, key: Any, names: Sequ
 
 def _scale(rng: np.random.Generator, _: Any, holder: Any, key: Any, names: Sequence[str]) -> None:
     value = holder[key]
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
         holder[key] = value * float(rng.choice([-1, 0.5, 2, 1e6, 1e-6, 1e12, 1e18]))
 
 

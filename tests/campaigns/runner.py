@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-LINES = 12  # of a traceback that are kept
+LINES, LETTERS = 12, 1000  # of a traceback that are kept, and of a line
 
 
 class WrongError(AssertionError):
@@ -99,7 +99,7 @@ def run_case(judge: Judge, seed: int) -> Line:
         except WrongError as error:
             failed = str(error)
         except Exception:  # noqa: BLE001  whatever a case raises is what was looked for
-            failed = "\n".join(traceback.format_exc().splitlines()[-LINES:])
+            failed = "\n".join(line[:LETTERS] for line in traceback.format_exc().splitlines()[-LINES:])
     return Line(seed, kind, failed, round(time.monotonic() - begun, 3))
 
 

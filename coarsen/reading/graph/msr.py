@@ -87,7 +87,8 @@ def read_msr(document: Mapping[str, Any], *, where: str, cost_scale: float = 1.0
     nodes, edges = checked["nodes"], checked["edges"]
     names = node_names(nodes)
     pairs, cost = _read_transfers(edges, [node["id"] for node in nodes], names, faults)
-    edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
+    with np.errstate(over="ignore"):  # refused below
+        edge_bytes = np.rint(cost * (cost_scale * MS * LINK_BYTES_PER_S))
     if np.any(edge_bytes > MOST):
         faults.add(f"the transfer cost {cost.max():g} ms is not plausible")
     faults.end()

@@ -13,6 +13,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from pipeline.core.errors import ModelError
+from pipeline.system.paths import is_file
 
 OLDEST_IR = 10
 RUNNING = "OpenVINO's CPU device was to run it with"  # said before a trial, in case that the process dies of it
@@ -54,13 +55,6 @@ def _named_files(path: Path) -> list[tuple[str, Path]]:
         beside = [(location, path.parent / location) for location in _external_data(path)]
         beside.append(("", path.with_suffix(".pdiparams")))
     return [("", path), *((name, file) for name, file in beside if is_file(file) and file != path)]
-
-
-def is_file(path: Path) -> bool:
-    """Return whether there is such a file; False of a name that is too long for one."""
-    with contextlib.suppress(OSError):
-        return path.is_file()
-    return False
 
 
 def _external_data(path: Path) -> list[str]:

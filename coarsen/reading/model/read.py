@@ -21,7 +21,7 @@ from openvino.passes import ConstantFolding, Manager
 from coarsen.reading.model.choose_sizes import Suitable, first_that_runs
 from coarsen.reading.model.colocation import Operations, colocation_constraints
 from coarsen.reading.model.constant_growth import ReadLimits, check_growth, constant_growth
-from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir, is_file
+from coarsen.reading.model.files import CHECK_FILE, check_exists, check_ir
 from coarsen.reading.model.flops import ATTRIBUTED, Shape, count_elements, operation_flops
 from coarsen.reading.model.onnx_checks import check_onnx
 from coarsen.reading.model.size_trial import why_refused
@@ -47,6 +47,7 @@ from pipeline.core.tensors import edges_of
 from pipeline.shared.model_inputs import Inputs, concrete_shape, input_name
 from pipeline.shared.payload import whole_ir
 from pipeline.shared.runtime_words import refusal_in_words
+from pipeline.system.paths import is_file
 
 logger = logging.getLogger(__name__)
 

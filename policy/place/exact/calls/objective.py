@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
+
+import numpy as np
 
 from pipeline.core.problem import Problem
 from pipeline.core.simulation import LatencyModel
@@ -40,7 +43,7 @@ class LongestWait(Unknown[LatencyModel]):
     def bounds(self, problem: Problem, execution: LatencyModel, *, seconds: float, one_to_one: bool) -> list[Bound]:
         """Return the largest group, the longest path, and a path cut into calls."""
         work = problem.derived(BoundInputs.of)
-        paths = problem.derived(Paths.of, work) if one_to_one else None
+        paths = problem.derived(_paths_of_calls) if one_to_one else None
         if paths is None:
             return [(float(work.op_s.min(axis=1).max()), "largest operation")]
         longest_s, calls = paths.longest_s(work.op_s), execution.calls
@@ -64,6 +67,19 @@ class LongestWait(Unknown[LatencyModel]):
         """Return the program of calls."""
         times = CallTimes.of(problem, groups, execution.calls, hint.value_s)
         return calls_program(problem, times, hint.device, hint.priority, bound_s)
+
+
+def _paths_of_calls(problem: Problem) -> Paths | None:
+    """Return the paths of a problem; what goes from one CPU to another takes no time, as calls alone pay."""
+    topology = problem.topology
+    cpu = np.array([device.kind == "cpu" for device in topology.devices])
+    free = np.outer(cpu, cpu)
+    links = replace(
+        topology,
+        link_bytes_per_s=np.where(free, np.inf, topology.link_bytes_per_s),
+        link_latency_s=np.where(free, 0.0, topology.link_latency_s),
+    )
+    return Paths.of(problem.on(topology=links), problem.derived(BoundInputs.of))
 
 
 LONGEST_WAIT = LongestWait()

@@ -25,6 +25,8 @@ def load_bound(group_s: Float64, group_bytes: Int64, room_bytes: Int64, *, secon
     """
     p = group_s.shape[1]
     even = np.full(p, 1.0 / p)
+    if np.isinf(group_s).all(axis=1).any():  # a group that no device may have
+        return math.inf, even
     if np.all(group_s == group_s[:, :1]):
         return float(group_s[:, 0].sum()) / p, even
     tight = int(group_bytes.sum()) > room_bytes  # [p], devices that cannot hold everything

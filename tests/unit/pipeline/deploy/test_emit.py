@@ -407,6 +407,10 @@ def test_a_folder_without_a_finished_run_says_what_it_lacks(tmp_path: Path) -> N
     (run / "placed.bin").rename(tmp_path / "placed.bin")
     with pytest.raises(StoreError, match=r"placed\.bin is missing"):
         Deployment.load(run)
+    record = (run / "placement.json").read_text(encoding="utf-8")
+    (run / "placement.json").write_text(record.replace("placed.xml", "x" * 300), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"x is missing"):
+        Deployment.load(run)
     for damage in ("{", "[]", '{"schema": "placewright.placement/1"}'):
         (run / "placement.json").write_text(damage, encoding="utf-8")
         with pytest.raises(StoreError, match="damaged"):

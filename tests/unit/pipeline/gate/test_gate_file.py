@@ -133,6 +133,15 @@ def test_a_model_that_is_listed_twice_is_said_so(text: str, models: tuple[str, .
         read(text, *models)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300])
+def test_names_that_no_file_can_have_are_said_to_be_missing(name: str) -> None:
+    for options in (GateOptions((name, "model.xml"), ("NUM_STREAMS=1",)), GateOptions(("model.xml",), (name,))):
+        with pytest.raises(UsageError, match="There is no"):
+            read_gate(options)
+    long = f"A={name}"
+    assert read_gate(GateOptions(("model.xml",), (long,))).before.settings == {"A": name}
+
+
 @pytest.mark.parametrize("name", ["python_net.onnx", "pypy.onnx", "python3.onnx"])
 def test_a_model_that_is_called_after_python_is_a_model(name: str) -> None:
     Path(name).write_bytes(b"")

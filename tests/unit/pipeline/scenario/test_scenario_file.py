@@ -140,9 +140,10 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, before: str, after: s
     assert caught.value.remedy
 
 
-def test_a_model_that_is_not_there_is_no_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"The model detector, .*det\.onnx, does not exist") as caught:
-        read(tmp_path, TWO.replace('model = "zoo:resnet50"', 'model = "det.onnx"', 1))
+@pytest.mark.parametrize("name", ["det.onnx", "x" * 300])
+def test_a_model_that_is_not_there_is_no_usage_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match=f"The model detector, .*{name}, does not exist") as caught:
+        read(tmp_path, TWO.replace('model = "zoo:resnet50"', f'model = "{name}"', 1))
     assert caught.value.exit_code == 3
 
 

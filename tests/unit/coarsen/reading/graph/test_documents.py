@@ -301,6 +301,7 @@ def test_what_a_node_may_leave_out_has_the_formats_defaults() -> None:
         (changed(OFFICIAL, "edges", 1, "cost", to=0.0306), "edges that leave a cost 0.0305176 and 0.0306"),
         (changed(OFFICIAL, "edges", 1, "cost", to=-1), "cost of edge 7 -> 2 is -1"),
         (changed(OFFICIAL, "edges", 1, "cost", to=1e15), "is not plausible"),
+        (changed(OFFICIAL, "edges", 1, "cost", to=1e308), "is not plausible"),
         (changed(OFFICIAL, "edges", 1, "destId", to=8), "names 8, which is no node's id"),
         (changed(OFFICIAL, "maxSizePerFPGA", to=-1), "maxSizePerFPGA is -1"),
         (changed(OFFICIAL, "nodes", to=[]), r"nodes is \[\], but must be a list of at least 1"),

@@ -18,7 +18,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem
-from pipeline.core.simulation import DataflowModel, ExecutionModel, PipelineModel, SequentialModel
+from pipeline.core.simulation import DataflowModel, ExecutionModel, LatencyModel, PipelineModel, SequentialModel
 from pipeline.core.stages import Subject
 from pipeline.settings.registry import build_implementation
 from policy.place.base.groups import Groups
@@ -95,10 +95,23 @@ def test_memory_keeps_work_from_the_fast_device():
     assert load_s == pytest.approx(10.0, rel=1e-6)
 
 
+def test_a_group_that_no_device_may_have_allows_no_division():
+    group_s = np.array([[math.inf, math.inf], [1.0, 2.0], [3.0, math.inf]])
+    assert load_bound(group_s, np.array([50, 40, 30]), np.array([97, 97]), seconds=1)[0] == math.inf
+
+
 def test_a_path_takes_the_better_of_slow_operations_and_transfers():
     # 0 is fast on A, 1 on B: staying costs 1 + 5 on A, going over costs 1 + 1.1 + 1.
     problem = problem_of([(0, 1)], [[1.0, 5.0], [5.0, 1.0]])
     assert bound_s(problem) == pytest.approx(3.1)
+
+
+def test_a_cpu_hands_a_tensor_to_another_one_for_nothing_where_calls_alone_pay():
+    problem = problem_of([(0, 1)], [[1.0, 9.0, 9.0], [9.0, 1.0, 9.0]])
+    kinds = zip(problem.topology.devices, ("cpu", "cpu", "gpu"), strict=True)
+    devices = tuple(dataclasses.replace(device, kind=kind) for device, kind in kinds)
+    problem = problem.on(topology=dataclasses.replace(problem.topology, devices=devices))
+    assert bound_s(problem, LatencyModel()) == pytest.approx(2.0)
 
 
 def test_operations_without_a_device_in_common_pay_for_the_transfer():
