@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.core.errors import PlacewrightError, UsageError
+from pipeline.core.errors import ModelError, PlacewrightError, UsageError
 from pipeline.gate.gate_file import Gate, GateOptions, Side, read_gate
 from tests.deployments import deployed
 from tests.gates import make_environment, make_model
