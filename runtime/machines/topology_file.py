@@ -37,6 +37,7 @@ def _byte_amount(value: Any) -> Any:
 
 IN_UNITS = BeforeValidator(_byte_amount, json_schema_input_type=float | str)
 Bytes = Annotated[float, Field(ge=0), IN_UNITS]
+LEAST_BYTES_PER_S = 1e-100  # the time of any tensor is a number
 Rate = Annotated[float, Field(gt=0), IN_UNITS]
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Efficiency = TypedDict("Efficiency", dict.fromkeys(EFFICIENCY, Above0), total=False)  # type: ignore[misc]
@@ -159,6 +160,8 @@ def _link_matrices(checked: TopologyDocument, names: Sequence[str], faults: Faul
         latency_s[ways] = entry.get("latency_s", latency_s[ways])
     np.fill_diagonal(bytes_per_s, np.inf)
     np.fill_diagonal(latency_s, 0.0)
+    if np.any(bytes_per_s < LEAST_BYTES_PER_S):
+        faults.add(f"the bandwidth of a link is {np.nanmin(bytes_per_s):g} bytes/s, which is not plausible")
     missing = [f"{names[a]} -> {names[b]}" for a, b in np.argwhere(np.isnan(bytes_per_s)).tolist()]
     if missing:
         faults.add(

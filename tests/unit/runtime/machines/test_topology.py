@@ -114,6 +114,7 @@ def test_links_that_are_missing_are_all_listed(tmp_path: Path) -> None:
         ('[[device]]\nkind = "gpu"\n', "needs name"),
         ("[device]\nname = 'a'\n", r"device is .*, but must be a list"),
         (devices("a", "b") + "[links]\nbytes_per_s = 0\n", "bytes_per_s of links is 0, but must be above 0"),
+        (devices("a", "b") + "[links]\nbytes_per_s = 1e-320\n", "is 9.99989e-321 bytes/s, which is not plausible"),
         (
             devices("a", "b") + "[links]\nbytes_per_s = 1\nlatency_s = inf\n",
             "latency_s of links is inf",
