@@ -86,6 +86,7 @@ def calibrate(
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
     """
     from runtime.calibration.calibrate import calibrate as fit
+    from runtime.calibration.machine_lines import let_git_merge
 
     sampling = sampling or Sampling()
     with leaving_nothing(out):
@@ -112,7 +113,9 @@ def calibrate(
     }
     _write_tables(calibration, out)
     write_json(out / "calibration.json", document)
-    _add_machine_lines(out if machines is None else machines, out, machine, model, calibration, fitted)
+    if machines is not None:
+        let_git_merge(machines)
+    _add_machine_lines(machines or out, out, machine, model, calibration, fitted)
     return document
 
 
@@ -148,7 +151,7 @@ def _add_machine_lines(
             "rows": rows,
             "held_out": math.log(said_s / result.value_s) if said_s > 0 else None,
         }
-        for each in {out, folder}:
+        for each in {out.resolve(), folder.resolve()}:
             append_machine_line(each, line)
 
 

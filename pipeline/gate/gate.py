@@ -383,7 +383,8 @@ def _judge(
     checks = [_running_check(look, environments)]
     if compared:
         checks.append(_outputs_check(look))
-        checks += [_figure_check(f, figures.get(f), journal) for f in FIGURES if f in model.limits]
+        models = len(gate.models)
+        checks += [_figure_check(f, figures.get(f), journal.starts, models) for f in FIGURES if f in model.limits]
     judged: list[GateCheck] = []
     for check in checks:
         known = gate.accepts(model.name, check.what)
@@ -442,9 +443,8 @@ def _outputs_check(look: FirstLook) -> GateCheck:
     return GateCheck(OUTPUTS, f"{look.why_not}{first}", "differs")
 
 
-def _figure_check(name: Figure, figure: FigureRecord | None, journal: GateJournal) -> GateCheck:
-    """Return what is said of a figure with a limit; figure: None where no start has it."""
-    starts = journal.starts
+def _figure_check(name: Figure, figure: FigureRecord | None, starts: Sequence[GateStart], models: int) -> GateCheck:
+    """Return what is said of a figure with a limit; figure: None where no start has it. models: that share a budget."""
     if figure is None or figure.ratio is None:
         lacking = f"no start has {TAIL} latencies" if name == "p99" else "this system does not tell"
         why = "no start" if not starts else "a single start" if figure else lacking
@@ -452,7 +452,8 @@ def _figure_check(name: Figure, figure: FigureRecord | None, journal: GateJourna
     unit = "as much" if name.startswith("memory") else "as long"
     per = " per inference" if name == "throughput" else ""
     times = f"{figure.ratio.ratio:.3f} times {unit}{per} ({figure.ratio.low:.3f} to {figure.ratio.high:.3f})"
-    more = "" if figure.times_to_tell is None else f"; about {figure.times_to_tell * journal.seconds:.0f} s would"
+    budget_s = models * sum(start.seconds for start in starts) * (figure.times_to_tell or 0.0)
+    more = f"; --budget {math.ceil(budget_s)}s or more would" * bool(budget_s)
     said = {
         "slower": f"worse, {times}",
         "faster": f"better, {times}",

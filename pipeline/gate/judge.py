@@ -21,7 +21,7 @@ from runtime.measuring.contest.statistics import TWIN, Rules, judge_starts
 
 Found = Literal["slower", "faster", "same", "undecided"]
 LEVEL = 0.95
-MOST_TIMES = 20.0  # more starts than these that are said to tell
+MOST_STARTS = 40  # of a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class FigureRecord:
 
         The interval narrows with their square root, and has to leave out 1, or lie within the limits.
         """
-        if self.found != "undecided" or self.ratio is None or not self.ratio.low < self.ratio.ratio < self.ratio.high:
+        if self.found != "undecided" or self.disturbed or self.ratio is None or self.ratio.low == self.ratio.high:
             return None
         middle, half = math.log(self.ratio.ratio), math.log(self.ratio.high / self.ratio.low) / 2
         worse, better = math.log1p(LEAST if self.limit is None else self.limit), math.log1p(LEAST)
         room = abs(middle) if middle > worse or middle < -better else min(worse - middle, middle + better)
         times = (half / room) ** 2 if room else math.inf
-        return times if 1 < times <= MOST_TIMES else None
+        return times if times > 1 and times * self.starts <= MOST_STARTS else None
 
 
 def judge_figure(

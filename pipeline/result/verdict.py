@@ -230,14 +230,11 @@ def _at_first_sight(known: Mapping[str, CandidateRecord], contest: ContestRecord
 
 
 def gain_over_default(contest: ContestRecord) -> RatioEstimate | None:
-    """Return how many times as fast as the plug-in's default the control is; None where it is that, or no faster."""
+    """Return how many times as fast as the plug-in's default the control is; None where that cannot be claimed."""
     ratio = contest.ratios.get(contest.default)
-    if (
-        ratio is None
-        or contest.disturbed
-        or contest.control == contest.default
-        or ratio.high >= 1 / (1 + contest.least)
-    ):
+    if ratio is None or ratio.starts < ENOUGH or contest.disturbed or contest.control == contest.default:
+        return None
+    if ratio.high >= 1 or -math.log(ratio.ratio) <= max(math.log1p(contest.least), contest.noise or 0.0):
         return None
     return RatioEstimate(1 / ratio.ratio, 1 / ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf, ratio.starts)
 
@@ -275,9 +272,13 @@ def _no_claim(contest: ContestRecord, known: Mapping[str, CandidateRecord]) -> V
         sight = _at_first_sight(known, contest)
         text = f"No significant speed-up of {least} or more over {name} ({level}{bound}). Use {name}.{sight}"
         if (over := gain_over_default(contest)) is not None:
+            rest = (
+                f"Nothing searched is significantly faster, by {least} or more, than {name}{bound.replace(';', ':')}."
+                if searched
+                else "Everything searched is equivalent to a baseline."
+            )
             text = (
                 f"Use {name}, the best baseline: {over.ratio:.3f} times {_better_text(contest)} as the plug-in "
-                f"defaults, {contest.default} ({_format_interval(over)}, {level}). Nothing searched is significantly "
-                f"faster, by {least} or more, than {name}{bound.replace(';', ':')}.{sight}"
+                f"defaults, {contest.default} ({_format_interval(over)}, {level}). {rest}{sight}"
             )
     return Verdict(name, text + single, NONE)

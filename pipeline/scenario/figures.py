@@ -19,7 +19,8 @@ from runtime.measuring.load.drive import LoadTimes
 TOLD = (50.0, 90.0, 99.0, 99.9)  # percentiles that are told where there are requests enough
 FILL_S, TAIL_S = 0.2, 0.1
 LEAST_S = 0.4  # of a window that counts
-STEP, LEAST_STEP = 1.5, 1.11  # between load multiples: to find between which the greatest lies, and where to end
+STEP = 1.5  # between load multiples, to find between which the greatest lies
+LEAST_STEP = STEP**0.25  # between those of a start, which are all of one row: where it ends
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 TURNS = {"throughput": 4, "latency": 2}  # windows of one start; under a load that should grow until that is told
 CLOSED_FILL_S, LEAST_TURN_S = 0.1, 0.3  # of windows in closed loops
@@ -40,8 +41,9 @@ class Measured:
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
     window in which deadlines held, or else in the first. seen_s: model -> its percentile of the requests of that
-    window, however few they were. turns: goodness of each window in closed loops. held:
-    whether any load multiple was held; else goodness is a guess that only serves to search, and below `multiple`.
+    window, however few they were. turns: goodness of each window in closed loops. held: whether any load multiple was
+    held; else the configuration is worse than goodness says, which is of the least multiple that a start tried, and of
+    a first sight a guess.
     """
 
     goodness: float
@@ -249,7 +251,9 @@ class Yardstick:
 class StartTurns:
     """One start of a configuration: a window a turn, so that other configurations can have theirs between.
 
-    guess: the load multiple near which the greatest is looked for; what is known of it lies between low and high.
+    guess: the load multiple near which the greatest is looked for; what is known of it lies between low and high. All
+    multiples are powers of LEAST_STEP apart, and arrivals come in one pattern. ended: whether the start came to its
+    end, and was not cut short by the deadline. held: the last window in which all deadlines held.
     """
 
     yardstick: Yardstick
@@ -258,9 +262,11 @@ class StartTurns:
     guess: float
     low: float = 0.0
     high: float = math.inf
-    step: float = STEP**0.5
+    step: float = LEAST_STEP**2
     over: bool = False
+    ended: bool = False
     seen: list[tuple[Window, list[ServedFigures]]] = field(default_factory=list)
+    held: tuple[Window, list[ServedFigures]] | None = None
 
     def turn(self) -> None:
         """Run one window."""
@@ -268,31 +274,29 @@ class StartTurns:
         if objective != "load":
             count = TURNS[objective]
             self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=1 / count))
-            self.over = len(self.seen) == count or passed
+            self.over = self.ended = len(self.seen) == count or passed
             return
-        seed = self.seed + len(self.seen)
-        self.seen.append(self.yardstick.look(self.seats, seed, multiple=self.guess, until_missed=True))
+        self.seen.append(self.yardstick.look(self.seats, self.seed, multiple=self.guess, until_missed=True))
         if self.yardstick.slack(self.seen[-1][0]) <= 0:
-            self.low = self.guess
+            self.low, self.held = self.guess, self.seen[-1]
         else:
             self.high = self.guess
-        if self.low and math.isfinite(self.high):
-            self.guess = math.sqrt(self.low * self.high)
+        between = self.low > 0 and math.isfinite(self.high)
+        steps = round(math.log(self.high / self.low) / math.log(LEAST_STEP)) if between else 0
+        if between:
+            self.guess = self.low * LEAST_STEP ** (steps // 2)
         else:
             self.guess = self.low * self.step if self.low else self.high / self.step
-            self.step *= STEP**0.5
-        self.over = (
-            len(self.seen) == MOST_WINDOWS
-            or self.high <= self.low * LEAST_STEP
-            or passed
-            or not LEAST_MULTIPLE <= self.guess <= MOST_MULTIPLE
-        )
+            self.step *= LEAST_STEP**2
+        self.ended = len(self.seen) == MOST_WINDOWS or steps == 1 or not LEAST_MULTIPLE <= self.guess <= MOST_MULTIPLE
+        self.over = self.ended or passed
 
     def measured(self) -> Measured:
         """Return what all turns came to."""
         yardstick, count = self.yardstick, len(self.seen)
         if yardstick.scenario.objective == "load":
-            said = yardstick.measured(self.seats, *self.seen[-1], math.log(self.low or self.high), count)
+            told = self.held or self.seen[-1]
+            said = yardstick.measured(self.seats, *told, math.log(self.low or self.high), count)
             if self.low:
                 return said
             return replace(said, held=False, limit=f"its deadlines do not hold at {self.high:.2g} times the load")

@@ -350,8 +350,8 @@ def configuration_record(
     runs = list(starts.values()) or ([entrant.sight] if entrant.sight is not None else [])
     last = runs[-1] if runs else None
     sign = -1.0 if scenario.objective == "latency" else 1.0
-    below = min((m.multiple for m in runs if not m.held), default=None)
-    values = [] if below else sorted(math.exp(sign * m.goodness) for m in runs if math.isfinite(m.goodness))
+    values = sorted(math.exp(sign * m.goodness) for m in runs if m.held and math.isfinite(m.goodness))
+    below = None if values else min((m.multiple for m in runs if not m.held), default=None)
     control = found.entrants[found.control]
     logs = {
         str(n): m.log_ratio(control.starts[n])

@@ -47,7 +47,6 @@ from pipeline.scenario.figures import (
     CHECK_TIMES,
     LEAST_STEP,
     MOST_MULTIPLE,
-    STEP,
     Measured,
     StartTurns,
     Yardstick,
@@ -71,10 +70,11 @@ ROOM = 0.8  # of the memory that is free, that all configurations of a start may
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
 START_WINDOWS = 4.0  # that it takes under a load that should grow
+STEP_SD = math.log(LEAST_STEP) / math.sqrt(6)  # of the log ratio of two multiples that are each known to a step
 NEARLY = 1.25  # times the time there is, that a final may seem to take
 LEAST_SIGHTS = 8  # that a final may not take the time of: baselines, and some of what is usually good
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
-LOWER = 0.93  # of a multiple that a check has not confirmed
+LOWER, MOST_CHECKS = 0.93, 5  # of a multiple that a check has not confirmed, and how many it tries
 
 UNTRIED = "not tried within the budget"
 
@@ -141,10 +141,11 @@ class StartJournal:
         return cls(path, context, {line["key"]: line["value"] for line in lines})
 
     def ask(self, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return a JSON object, made now unless it is known; an "error" that may pass is not kept."""
+        """Return a JSON object, made now unless known; with an "error" that may pass, or "cut", it is not kept."""
         if key not in self.known:
             value = make()
-            if "error" not in value or not MeasurementFailed(**value["error"]).transient:
+            passing = "error" in value and MeasurementFailed(**value["error"]).transient
+            if not (passing or value.get("cut")):
                 append_line(self.path, {"context": self.context, "key": key, "value": value})
             self.known[key] = value
         return self.known[key]
@@ -336,19 +337,21 @@ class ScenarioSearch:
         """
         left_s, final_s = self.deadline.left_s, self._least_final_s
         least_s = (LEAST_SIGHTS - len(self.sights_s)) * self._sight_s
-        return share.left_s if left_s < final_s / 2 else min(share.left_s, max(left_s - final_s, least_s))
+        return share.left_s if left_s < final_s / NEARLY else min(share.left_s, max(left_s - final_s, least_s))
 
     @property
     def _least_final_s(self) -> float:
         """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
-        return 3 * self.settings.least_starts * self._start_s / (1 - CHECK_SHARE)
+        hints = [e.standing for e in self.entrants.values() if e.candidate.kind in HINTS and e.sight is not None]
+        best = math.log(self.bar)
+        start_s = 2 * self._start_s(max(hints, default=best)) + self._start_s(best)
+        return self.settings.least_starts * start_s / (1 - CHECK_SHARE)
 
-    @property
-    def _start_s(self) -> float:
-        """Return the seconds that a start of the final takes, roughly."""
-        if self.scenario.objective != "load":
+    def _start_s(self, goodness: float) -> float:
+        """Return the seconds that a start of the final takes, roughly, of what seems to be so good."""
+        if self.scenario.objective != "load" or not math.isfinite(goodness):
             return START * self._sight_s
-        return START_WINDOWS * self.yardstick.times(self.bar).due_s + self._sight_s
+        return START_WINDOWS * self.yardstick.times(math.exp(goodness)).due_s + self._sight_s
 
     @property
     def _sight_s(self) -> float:
@@ -383,7 +386,7 @@ class ScenarioSearch:
                 entrant.starts |= {} if measured is None else {number: measured}
 
     def _run_turns(self, there: Sequence[ContendingConfiguration], number: int) -> dict[str, Any]:
-        """Return one start of each; "error" where one failed in a way that may pass."""
+        """Return one start of each; "error" where one failed in a way that may pass, "cut" by the deadline."""
         told: dict[str, dict[str, Any]] = {}
         turns: dict[str, StartTurns] = {}
         sights = {e.candidate.configuration.identity: e.sight for e in self.entrants.values() if e.sight is not None}
@@ -414,11 +417,12 @@ class ScenarioSearch:
                 order.reverse()
         for entrant in there:
             key = _start_key(entrant)
-            if key in turns:
+            if key in turns and turns[key].ended:  # what the deadline cut short says nothing
                 told[key] = _start_document(entrant.candidate.configuration, turns[key].measured())
         errors = [start["error"] for start in told.values() if "error" in start]
         passing = [error for error in errors if MeasurementFailed(**error).transient]
-        return {"starts": told} | ({"error": passing[0]} if passing else {})
+        cut = any(not each.ended for each in turns.values())
+        return {"starts": told, "cut": cut} | ({"error": passing[0]} if passing else {})
 
     # --- the final
 
@@ -442,8 +446,9 @@ class ScenarioSearch:
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
-        start_s = self._start_s
-        needed_s = least * start_s * len([control, *contenders[:1], twin])
+        takes_s = {n: self._start_s((control if e is twin else e).standing) for n, e in self.entrants.items()}
+        start_s = sum(takes_s[e.candidate.name] for e in [control, *contenders[:1], twin])
+        needed_s = least * start_s
         if needed_s > NEARLY * until.left_s:
             return control, None, needed_s - until.left_s
         # Who is there in any case, then who leaves last where time is short.
@@ -453,8 +458,9 @@ class ScenarioSearch:
         for entrant in [*hints, *contenders[1:2], *(b for b in baselines if b not in hints), *contenders[2:]]:
             if (len(present) + 1) * copy_bytes > ROOM * psutil.virtual_memory().available:
                 entrant.left = "no memory beside those compared"
-            elif least * start_s * (len(present) + 1) <= until.left_s:
+            elif least * (start_s + takes_s[entrant.candidate.name]) <= until.left_s:
                 present.append(entrant)
+                start_s += takes_s[entrant.candidate.name]
             else:
                 entrant.left = "no time for further starts"
         rates = [f.rate for f in control.sight.figures] if control.sight is not None else []
@@ -475,7 +481,7 @@ class ScenarioSearch:
                 present.pop().left = "no time for further starts"
             if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
                 break
-        missing_s = max(0.0, (least - len(control.starts)) * start_s * len(present))
+        missing_s = max(0.0, (least - len(control.starts)) * start_s)
         if not contenders and any(e.left == UNTRIED for e in self.entrants.values()):
             missing_s = max(missing_s, least * start_s)
         best_baseline = self._best_baseline([control, *baselines])
@@ -521,7 +527,8 @@ class ScenarioSearch:
         doubled: ContendingConfiguration | None = None,
     ) -> Judgement:
         """Return what the starts say. doubled: whose double the twin is, if it is not the control."""
-        rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
+        least_sd = STEP_SD if self.scenario.objective == "load" else 0.0
+        rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts, least_sd=least_sd)
         there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
 
         def beside(other: ContendingConfiguration) -> dict[str, list[float]]:
@@ -564,26 +571,27 @@ class ScenarioSearch:
         self.say(f"checking {best.candidate.name}")
         longest_s = self.yardstick.longest_s
 
-        def shortened() -> Yardstick:
-            """Return what measures a window, at that multiple or as stated, of half the time that is left at most."""
-            left_s = self.deadline.left_s / 2 / CHECK_TIMES
-            return replace(self.yardstick, longest_s=max(longest_s / CHECK_TIMES / 2, min(longest_s, left_s)))
+        def within(times: float = 1.0) -> Yardstick:
+            """Return what measures a window of so many requests, of half the time that is left at most."""
+            shortest_s, left_s = longest_s / CHECK_TIMES / times, self.deadline.left_s / 2 / times
+            return replace(self.yardstick, longest_s=max(shortest_s, min(longest_s, left_s)))
 
         try:
             with self.bench.seat(best.candidate.configuration) as seats:
                 if not load:
-                    window, stated = shortened().look(seats, 9_000, least=CHECK_TIMES)
+                    window, stated = within(CHECK_TIMES).look(seats, 9_000, least=CHECK_TIMES)
                     told = [f.holds for f in stated]
                     holds_all = False if False in told else True if all(told) else None
                     return CheckRecord(0.0, stated, [], holds_all, one_second(window))
                 holds, greatest = False, list[ServedFigures]()
-                for i in range(5):
-                    window, greatest = shortened().look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
+                for i in range(MOST_CHECKS):
+                    multiple *= LOWER if i else 1.0
+                    look = within(CHECK_TIMES).look
+                    window, greatest = look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
                     holds = self.yardstick.slack(window) <= 0
                     if holds or self.deadline.passed:
                         break
-                    multiple *= LOWER
-                _, stated = shortened().look(seats, 9_000)
+                _, stated = within().look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest
@@ -596,14 +604,14 @@ class ScenarioSearch:
 
 
 def nearest_multiple(goodness: float, spread: float) -> float:
-    """Return the multiple to begin a start with: all configurations try multiples of one row, so that equals are equal.
+    """Return the multiple to begin a start with: all configurations try multiples of one row.
 
     goodness: the logarithm of what seems to hold; spread: that of where the row begins.
 
     >>> nearest_multiple(0.0, 0.0), round(nearest_multiple(math.log(1.6), 0.0), 6)
     (1.0, 1.5)
     """
-    step = math.log(STEP) / 2
+    step = 2 * math.log(LEAST_STEP)
     return math.exp(step * round(goodness / step) + spread) if math.isfinite(goodness) else 1.0
 
 

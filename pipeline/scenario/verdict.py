@@ -131,12 +131,14 @@ def _load_sentence(answer: ConfigurationRecord, check: CheckRecord | None) -> st
         if answer.value < 1:
             return f"The stated load does not fit: {answer.value:.2g} times of it seemed to, which no check confirmed."
         return f"The machine seemed to hold {answer.value:.2g} times the stated load, which the check did not confirm."
+    if answer.value is not None:
+        return f"The machine seemed to hold {answer.value:.2g} times the stated load, but {answer.limit}."
     least = min((x for x in (answer.below, check.multiple if check else None) if x), default=0.0)
     holds = {f.holds for f in check.stated} if check is not None else {None}
-    if least > 1 and False not in holds:
-        stated = "holds the stated load, but not" if True in holds else "was not seen to hold the stated load, nor"
-        return f"The machine {stated} {least:.2g} times of it, the least multiple that was tried."
-    return "The stated load does not fit, nor any share of it that was tried."
+    if False in holds or not least:
+        return "The stated load does not fit, nor any share of it that was tried."
+    stated = "held the stated load, but not" if True in holds else "was not seen to hold the stated load, nor"
+    return f"The machine {stated} {least:.2g} times of it, the least multiple that was tried."
 
 
 def _multiple_text(row: ConfigurationRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import tempfile
@@ -63,9 +64,13 @@ def whole_ir(xml: Path) -> Iterator[Path]:
         try:
             yield written
         except RuntimeError as error:
-            if (why := disk_fault(xml.parent, error)) is error:
+            if (why := disk_fault(xml.parent, error)) is not error:
+                raise why from error
+            if "iostream" not in str(error):
                 raise
-            raise why from error
+            # OpenVINO removes what it has written, and the disk may have room again.
+            said = "what was written ended early, as on a full disk"
+            raise OSError(errno.ENOSPC, said, str(xml.parent)) from error
         for suffix in (".bin", ".xml"):
             written.with_suffix(suffix).replace(xml.with_suffix(suffix))
 

@@ -6,7 +6,6 @@ Whether a user's cache or a folder that a user named is written to is known wher
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import sys
@@ -31,8 +30,6 @@ def disk_fault(folder: Path, error: Exception) -> Exception:
     """Return why nothing can be written into a folder, where a library does not say it of its own error; else that."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    if "iostream" in str(error):  # OpenVINO removes what it has written, and the disk may have room again
-        return OSError(errno.ENOSPC, "what was written ended early, as on a full disk", str(folder))
     try:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(PROBE_BYTES))

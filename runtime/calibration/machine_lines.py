@@ -93,12 +93,17 @@ def rows_of(graph: Graph, op_s: Float64 | None = None) -> list[Row]:
 def append_machine_line(folder: Path, line: Mapping[str, Any]) -> Path:
     """Add a line to its machine's file in a folder; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    attributes = folder / ".gitattributes"
-    if not attributes.exists():
-        attributes.write_text(UNION, encoding="utf-8")
     path = folder / f"{line['fingerprint'][:NAMED_BY]}.jsonl"
     append_line(path, line)
     return path
+
+
+def let_git_merge(folder: Path) -> None:
+    """Let git merge the files of a folder that machines add to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    attributes = folder / ".gitattributes"
+    if not attributes.exists():
+        attributes.write_text(UNION, encoding="utf-8")
 
 
 def read_machine_lines(*paths: Path) -> list[MachineLine]:

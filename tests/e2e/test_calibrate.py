@@ -225,6 +225,8 @@ def test_lines_of_a_machine_collect_with_what_was_held_out(model: Path, tmp_path
     machines = tmp_path / "machines"
     ran(*arguments(model, tmp_path), "--machines", str(machines))
     (first,) = read_machine_lines(machines)  # the halves of the CPU are equal devices
+    assert (machines / ".gitattributes").read_text(encoding="utf-8") == "*.jsonl merge=union\n"
+    assert not (tmp_path / "out" / ".gitattributes").exists()
     assert first["device"] == "CPU{ENABLE_CPU_PINNING=NO,INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"
     assert first.get("held_out") is None
     again = json.loads((tmp_path / "out" / "calibration.json").read_text(encoding="utf-8"))

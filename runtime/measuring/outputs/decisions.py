@@ -7,7 +7,7 @@ What looks like scores is told by the reference's values, the first rule that fi
 | rows of two or more that sum to 1, along the last or the second dimension, none negative | the largest of each row |
 | the same of their exponentials (logarithms of probabilities) | the largest of each row |
 | of a last dimension of `VOCABULARY` or more, or of rank 2, neither all within [0, 1] nor a column of `ROWS` or more, \
-nor `WIDE` and all within [-1, 1] as embeddings are (logits) | the largest of each row |
+nor of `WIDE` or more and unit norm as embeddings are (logits) | the largest of each row |
 | a channel within [0, 1] | entries above 0.5, by either of the two; they are few, and most entries decide nothing |
 """
 
@@ -20,7 +20,7 @@ from pipeline.core.arrays import Bool, Float64
 HALF = 0.5
 VOCABULARY = 4096  # classes of a language; no hidden layer of a usual model is as wide
 ROWS = 8  # that make a column of a table of its own, as the scores beside boxes
-WIDE = 32  # entries of a row that are no logits where all of them are small
+WIDE = 32  # entries of a row that are no logits where its norm is 1
 SUM = 1e-2  # that a row of probabilities may be off 1 by: some are of bytes
 
 
@@ -55,7 +55,7 @@ def class_axis(expected: Float64) -> int | None:
         return last
     within = (expected >= 0) & (expected <= 1)
     of_scores = within.all(axis=0).any() if len(expected) >= ROWS else within.all()
-    embeds = expected.shape[last] >= WIDE and np.abs(expected).max() <= 1
+    embeds = expected.shape[last] >= WIDE and np.allclose(np.linalg.norm(expected, axis=last), 1.0, atol=SUM)
     return last if last == 1 and expected.shape[1] > 1 and not (of_scores or embeds) else None
 
 

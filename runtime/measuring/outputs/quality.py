@@ -75,10 +75,16 @@ class KindDifference:
             return ""
         most = self.allowed(limit, _difference)
         if self.apart.difference > most:
-            return "as it is no further from the model in float than the reference"
-        moved = max((0.0 if own is None else own.difference) for own in (self.rounding, self.known)) * ROUNDED
-        why = "as rounding moves the reference" if moved > limit else "as a tiny change of the inputs moves it"
-        return f"here {format_percent(most)} {why}"
+            return "about as near to the model in float as the reference"
+        rounding, known, slack = (
+            0.0 if own is None else own.difference for own in (self.rounding, self.known, self.slack)
+        )
+        why = {
+            "as rounding moves the reference": ROUNDED * rounding,
+            "as the model that was read differs": ROUNDED * known,
+            "as a tiny change of the inputs moves it": SHAKES * slack,
+        }
+        return f"{self.apart.name} {format_percent(most)}, {max(why, key=lambda words: why[words])}"
 
     def worst(self, limits: AccuracyLimits) -> tuple[float, str]:
         """Return how near it is to the limits, where 1 is at one of them and more is beyond, and in words what is.

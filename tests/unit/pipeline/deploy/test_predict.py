@@ -120,7 +120,6 @@ def test_the_last_line_of_a_model_counts_and_folders_merge_by_lines(tmp_path: Pa
     found = by_device(read_machine_lines(folder))
     assert {len(lines) for lines in found.values()} == {5}
     assert [line["latency_s"] for line in found["a" * 16, "CPU"] if line["sha256"] == "0"] == [7.0]
-    assert (folder / ".gitattributes").read_text(encoding="utf-8") == "*.jsonl merge=union\n"
 
 
 @pytest.mark.parametrize("asked", ["CPU", "A=CPU{INFERENCE_NUM_THREADS=1,INFERENCE_PRECISION_HINT=f32}"])

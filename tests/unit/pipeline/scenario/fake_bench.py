@@ -35,6 +35,17 @@ def missing_s(load: ModelLoad, log: RequestLog) -> float:
     return float(late_s[may]) if len(late_s) > may else math.inf
 
 
+def cut(log: RequestLog, at_s: float, deadline_s: float) -> RequestLog:
+    """Return what is known at a time: what is neither served nor late by then does not count."""
+    due_s, origin_s, end_s, measured = (
+        each[log.due_s < at_s] for each in (log.due_s, log.origin_s, log.end_s, log.measured)
+    )
+    waiting = end_s > at_s
+    return RequestLog(
+        due_s, origin_s, np.where(waiting, np.nan, end_s), measured & (~waiting | (at_s - origin_s > deadline_s))
+    )
+
+
 class Time:
     """A clock that goes on when something is measured."""
 
@@ -60,9 +71,11 @@ class FakeSeats:
         logs = {
             m.name: serve(m, noise * bench.seconds(m.name, self.configuration), times, seed) for m in scenario.models
         }
-        missed_s = min((missing_s(m, logs[m.name]) for m in scenario.models), default=math.inf)
-        bench.clock.now_s += min(times.due_s, missed_s) if times.until_missed else times.due_s
-        return Window(logs, times.measured_s, 1.0, bench.peak_bytes, bench.fails)
+        missed_s = min(missing_s(m, logs[m.name]) for m in scenario.models) if times.until_missed else math.inf
+        bench.clock.now_s += min(times.due_s, missed_s)
+        if math.isfinite(missed_s):
+            logs = {m.name: cut(logs[m.name], missed_s, m.deadline_s) for m in scenario.models}
+        return Window(logs, min(times.measured_s, missed_s - times.fill_s), 1.0, bench.peak_bytes, bench.fails)
 
 
 @dataclass

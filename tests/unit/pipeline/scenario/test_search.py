@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from runtime.machines.devices import Plugin
 from runtime.measuring.contest.statistics import TWIN
 from runtime.measuring.contest.variant import Variant
 from runtime.measuring.load.bench import LoadConfiguration, Seats
-from tests.unit.pipeline.scenario.fake_bench import FakeBench
+from tests.unit.pipeline.scenario.fake_bench import FakeBench, Time
 
 KEYS = ("INFERENCE_NUM_THREADS", "NUM_STREAMS", "ENABLE_CPU_PINNING", "ENABLE_CPU_RESERVATION", "PERFORMANCE_HINT")
 CPU = Plugin("CPU", "a CPU", "1", 0, ("f32",), "f32", frozenset((*KEYS, "INFERENCE_PRECISION_HINT")))
@@ -296,3 +297,54 @@ def test_screening_leaves_time_for_a_final(tmp_path: Path, budget_s: float) -> N
     assert found.judgement is not None
     assert found.missing_s == 0
     assert bench.clock() <= budget_s
+
+
+@pytest.mark.parametrize("budget_s", [120.0, 150.0])
+@pytest.mark.parametrize("times", [1.0, 3.0, 20.0])
+def test_a_load_that_should_grow_has_a_final(tmp_path: Path, budget_s: float, times: float) -> None:
+    models = [replace(m, rate=m.rate * times, deadline_s=m.deadline_s / times) for m in OPEN]
+
+    def as_much_work(model: str, configuration: LoadConfiguration) -> float:
+        return 3 * reserved_is_best(model, configuration) / times
+
+    bench = FakeBench(as_much_work)
+    found = search(tmp_path, bench, models, "load", budget_s=budget_s)
+    assert "reserved" in found.best
+    for name in (found.control, found.best, TWIN):
+        assert len(found.entrants[name].starts) >= MeasureSettings().least_starts
+    assert bench.clock() <= budget_s + 10
+    assert found.checked is not None
+    assert all(f.holds for f in found.checked.stated)
+
+
+def test_figures_are_of_a_load_that_held(tmp_path: Path) -> None:
+    found = search(tmp_path, FakeBench(reserved_is_best), OPEN, "load")
+    for start in found.entrants[found.best].starts.values():
+        assert all(f.holds is not False for f in start.figures)
+        assert {f.multiple for f in start.figures} == {start.multiple}
+        assert math.log(start.multiple) == pytest.approx(start.goodness)
+
+
+def test_a_start_that_the_deadline_cuts_short_says_nothing() -> None:
+    clock = Time()
+    bench = FakeBench(reserved_is_best, clock=clock)
+    yardstick = Yardstick(LoadScenario(OPEN, "load"), deadline=Deadline.after(0.1, clock))
+    with bench.seat(configured("", {}, "process")) as seats:
+        turns = StartTurns(yardstick, seats, 1, 60.0)
+        turns.turn()
+    assert turns.over
+    assert not turns.ended
+
+
+def test_multiples_of_a_start_are_steps_apart_and_end_at_one() -> None:
+    bench = FakeBench(reserved_is_best)
+    yardstick = Yardstick(LoadScenario(OPEN, "load"))
+    for guess in (1.0, 20.0, 300.0):
+        with bench.seat(configured("", {}, "process")) as seats:
+            turns = StartTurns(yardstick, seats, 1, guess)
+            while not turns.over:
+                turns.turn()
+        assert turns.ended
+        assert turns.high / turns.low == pytest.approx(LEAST_STEP)
+        steps = math.log(turns.low / guess) / math.log(LEAST_STEP)
+        assert steps == pytest.approx(round(steps))

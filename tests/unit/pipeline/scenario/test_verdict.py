@@ -67,7 +67,10 @@ def test_where_no_multiple_that_was_tried_held_it_is_said_below_which_the_greate
     assert scenario_table(cast("ScenarioResult", table))[1][0][:2] == ["plug-in defaults", "below 13.4"]
     failed = replace(CHECK, multiple=2.5, holds=False)
     text, _ = decide_scenario("load", slow, [slow], replace(CONTEST, claimed=[]), failed)
-    assert text.startswith("The machine holds the stated load, but not 2.5 times of it, the least multiple that was")
+    assert text.startswith("The machine held the stated load, but not 2.5 times of it, the least multiple that was")
+    full = replace(DEFAULT, value=1.3, limit="3 GB of memory, 2 GB allowed", log_ratios={})
+    text, _ = decide_scenario("load", full, [full], replace(CONTEST, claimed=[]), failed)
+    assert text.startswith("The machine seemed to hold 1.3 times the stated load, but 3 GB of memory, 2 GB allowed.")
     late = replace(failed, stated=[replace(SERVED, holds=False)])
     text, _ = decide_scenario("load", slow, [slow], replace(CONTEST, claimed=[]), late)
     assert text.startswith("The stated load does not fit")

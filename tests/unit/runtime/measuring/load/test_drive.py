@@ -90,17 +90,18 @@ def test_an_overload_ends_and_what_was_not_served_counts_as_dropped() -> None:
 def test_a_load_ends_as_soon_as_a_deadline_is_missed_for_certain() -> None:
     times = LoadTimes(0.02, 1.2, 0.0, drain_s=0.5, until_missed=True)
     load = ModelLoad("a", rate=100, deadline_s=0.02)
-    slow = ModelLoad("b", rate=5, deadline_s=10.0)
-    begun = time.monotonic()
+    slow = ModelLoad("b", rate=200, deadline_s=10.0)
     drive = Drive(
-        {"a": [lambda: time.sleep(0.03)], "b": [lambda: time.sleep(0.15)]}, LoadScenario((load, slow)), times, 3
+        {"a": [lambda: time.sleep(0.03)], "b": [lambda: time.sleep(0.1)]}, LoadScenario((load, slow)), times, 3
     )
     logs, _ = drive.run()
-    assert time.monotonic() - begun < 1.0
-    assert drive.measured_s < 0.8
     log = logs["a"]
     assert log.percentile_s(99) > load.deadline_s
-    assert log.measured.sum() < 50  # of 120
+    assert log.measured.sum() < 60  # of 120
+    assert log.due_s.max() < 0.02 + drive.measured_s < 1.0
+    waiting = np.isnan(logs["b"].end_s)
+    assert waiting.sum() > 3
+    assert not logs["b"].measured[waiting].any()
     counted = log.due_s[log.measured]
     assert (counted <= 0.02 + drive.measured_s).all()
     overdue = 0.02 + drive.measured_s - counted > load.deadline_s

@@ -202,7 +202,7 @@ def test_nearer_to_the_float_model_than_its_quantised_self_is_right() -> None:
     assert "allowed" in why_not(of(noise=floats - 0.3 * error), **reference)
     assert accuracy.rule.endswith("as rounding moves the reference")
     beyond = right(of(noise=floats - 0.05 * error), **reference)
-    assert beyond.rule == "as it is no further from the model in float than the reference"
+    assert beyond.rule == "about as near to the model in float as the reference"
     assert not right(nearer, **reference, precisions=F32).exact
 
 
