@@ -31,7 +31,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.gate.environments import Environment, look_at_environments
 from pipeline.gate.first_look import FirstLook, look_at_sides
 from pipeline.gate.gate_file import FIGURES, OUTPUTS, RUNS, Figure, Gate, GatedModel, Side
-from pipeline.gate.judge import LEVEL, FigureRecord, judge_all_figures, judge_figure
+from pipeline.gate.judge import LEVEL, MOST_STARTS, FigureRecord, judge_all_figures, judge_figure
 from pipeline.gate.starts import (
     AFTER,
     BEFORE,
@@ -56,7 +56,6 @@ from runtime.measuring.contest.statistics import Rules
 
 JOURNAL = "starts.jsonl"
 LOOK = 6  # starts after which a model that is decided has no more
-MOST_STARTS = 40
 EARLY = 4  # all looks together may be wrong by 5 %: of that the early look has a quarter, the first end a half ..
 LOCATE_SHARE = 0.2  # of a model's time, for finding which operation departs first
 PROTOCOL = 2  # what starts are told apart by where their meaning changes
