@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.devices import DeviceSpec
@@ -29,6 +32,8 @@ CHECKS_SHARE, LEAST_CHECKS_S = (
     1.0,
 )  # of the time left that comparing outputs takes at most, and seconds it may take
 LEAST_LOADS, SENSIBLE_LOADS = 6, 20  # of the model, for the same
+SHORT_S = 10.0  # that a trial takes which others run beside
+COMPILED = 4.0  # times the bytes of its weights that a model takes at most while it is compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,23 @@ def try_precisions(
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
     kinds = affordable_kinds(list(reference.outputs), reference.seconds, checks_s)
-    tried = [
-        _try_precision(model, plugin, precision, reference, kinds, settings, seed=seed) for plugin, precision in pairs
-    ]
-    return tried, reference
+
+    def trial(pair: tuple[str, str]) -> PrecisionTrial:
+        return _try_precision(model, *pair, reference, kinds, settings, seed=seed)
+
+    # Nothing is timed; a short trial is mostly a process that begins, and an interrupt waits for no long one.
+    short = reference.load_s + len(kinds) * reference.seconds < SHORT_S
+    if len(pairs) > 1 and short and _have_room(model, len(pairs)):
+        with ThreadPoolExecutor(len(pairs)) as pool:
+            return list(pool.map(trial, pairs)), reference
+    return [trial(pair) for pair in pairs], reference
+
+
+def _have_room(model: Path, copies: int) -> bool:
+    """Return whether the memory that is free takes so many copies of a model, compiled."""
+    weights = model.with_suffix(".bin")
+    size = weights.stat().st_size if weights.is_file() else 0
+    return copies * COMPILED * size < psutil.virtual_memory().available
 
 
 def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,28 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
     assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
+
+
+@pytest.mark.parametrize(("load_s", "at_once"), [(1.0, 2), (60.0, 1)])
+def test_short_trials_run_side_by_side(monkeypatch: pytest.MonkeyPatch, load_s: float, at_once: int) -> None:
+    there, most = [0], [0]
+    met = threading.Barrier(at_once, timeout=5)
+
+    def start(*_: Any, **__: Any) -> tuple[Told, dict[str, Any]]:
+        there[0] += 1
+        most[0] = max(most[0], there[0])
+        met.wait()
+        there[0] -= 1
+        return Told(1.0), {}
+
+    reference = Reference({TIMED: {"output_0": np.ones(1)}}, load_s=load_s)
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: reference)
+    monkeypatch.setattr(precisions, "start_child", start)
+    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.ones(1)}})
+    pairs = [("CPU", "bf16"), ("CPU", "f16")]
+    tried, _ = try_precisions(Path("m.xml"), pairs, MeasureSettings(), seed=0)
+    assert [t.precision for t in tried] == ["bf16", "f16"]
+    assert most == [at_once]
 
 
 def stages(machine: HostMachine, **settings: Any) -> dict[str, Any]:
