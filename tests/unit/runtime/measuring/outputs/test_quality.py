@@ -211,7 +211,7 @@ def test_what_a_tiny_change_of_the_inputs_does_is_allowed_besides() -> None:
     expected, shaken, found = (of(noise=values * (1 + by)) for by in (0.0, 0.004, 0.011))
     assert "1.1 %" in why_not(found, expected, F32)
     accuracy = right(found, expected, F32, shaken=shaken)  # 3 times 0.4 %, and 0.1 %
-    assert (accuracy.exact, accuracy.rule) == (False, "here 1.3 % as a tiny change of the inputs moves it")
+    assert (accuracy.exact, accuracy.rule) == (False, "output_0 1.3 %, as a tiny change of the inputs moves it")
     assert right(found, expected, F32, shaken=of(noise=np.zeros((1, 3))))  # of another shape
     nothing = of(noise=values * np.nan)
     assert right(nothing, expected, F32, shaken=nothing).difference is None  # chance alone decides
