@@ -230,7 +230,9 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
     )
     assert accuracy_cell(low) == "4.2 %"
     ruled = replace(low, accuracy=accuracy(0.059, rule="output_0 8.9 %, as rounding moves the reference"))
-    assert "by 5.9 % from the reference (0.1 % allowed, output_0; output_0 8.9 %, as rounding moves" in accuracy_text(ruled)
+    assert "by 5.9 % from the reference (0.1 % allowed, output_0; output_0 8.9 %, as rounding moves" in accuracy_text(
+        ruled
+    )
     assert accuracy_text(candidate("unknown")) == accuracy_cell(candidate("unknown")) == ""
     judged = accuracy_text(replace(low, accuracy=accuracy(0.0, lost=0.005)), "top1")
     assert judged == "low, bf16: top1 falls by 0.5 % from the reference, outputs differ by 0 % from the reference."
