@@ -97,7 +97,7 @@ class Judgement:
     settings whose outputs are right, "" if none is. apart: kind of inputs -> how far the answer's outputs lie from the
     reference's. width: how far these lie from themselves, without rewriting and with weights and inputs moved by a few
     units in the last place. stated: the difference that the run states; allowed: the largest that its precision allows.
-    usual_apart: how far the outputs of each usual setting lie. float_apart: how far the answer and the reference lie
+    usual_apart: how far the outputs of each usual setting lie; refused: why one does not run. float_apart: how far the answer and the reference lie
     from the float model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within
     the width, nor as near to the float model as the reference's. claimed: what the run says of the best single device;
     confirmed: whether the answer is faster than the default for certain, null where nothing was claimed. failed: why
@@ -119,6 +119,7 @@ class Judgement:
     stated: float | None = None
     allowed: float | None = None
     usual_apart: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     float_apart: dict[str, float] = field(default_factory=dict)
     wrong: bool = False
     claimed: float | None = None
@@ -251,7 +252,12 @@ def compare_outputs(
     answer = outputs_of(model, model.path, {"by": "run", "folder": str(folder / "run")}, folder)
     judged.apart = gaps(answer)
     for name, how in usual.items():
-        judged.usual_apart[name] = worst(outputs_of(model, model.path, {"by": "openvino", "properties": how}, folder))
+        try:
+            found = outputs_of(model, model.path, {"by": "openvino", "properties": how}, folder)
+        except ChildFailedError as error:
+            judged.refused[name] = str(error)
+        else:
+            judged.usual_apart[name] = worst(found)
     if model.onnx:
         others: list[dict[str, Any]] = [{"optimised": False}, *({"moved": seed} for seed in range(MOVES))]
         judged.width = max(worst(outputs_of(model, model.path, ort | other, folder)) for other in others)
@@ -269,7 +275,7 @@ def compare_outputs(
 def compare_speeds(model: Model, folder: Path, starts: int, judged: Judgement) -> None:
     """Fill in how fast the answer is beside the usual settings and ONNX Runtime."""
     ways: dict[str, Mapping[str, Any]] = {ANSWER: {"by": "run", "folder": str(folder / "run")}}
-    ways |= {name: {"by": "openvino", "properties": how} for name, how in USUAL.items()}
+    ways |= {name: {"by": "openvino", "properties": USUAL[name]} for name in judged.usual_apart}
     if model.onnx:
         ways |= {ORT: {"by": "onnxruntime", "threads": 0}, ORT_TWO: {"by": "onnxruntime", "threads": 2}}
     logs: dict[str, list[float]] = {name: [] for name in ways}
@@ -280,7 +286,7 @@ def compare_speeds(model: Model, folder: Path, starts: int, judged: Judgement) -
     judged.milliseconds = {name: 1e3 * math.exp(float(np.median(values))) for name, values in logs.items()}
     judged.over = {name: ratio_of(logs[name], logs[ANSWER]) for name in ways if name != ANSWER}
     limit = max(LOWERED, OWN_WIDTHS * judged.width)
-    right = [name for name in USUAL if judged.usual_apart[name] <= limit]
+    right = [name for name, gap in judged.usual_apart.items() if gap <= limit]
     judged.best = min(right, key=lambda name: judged.over[name].ratio, default="")
 
 
@@ -347,7 +353,7 @@ def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool 
     except ChildFailedError as error:
         judged.failed = str(error)
     judged.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
-    if judged.claimed and judged.over:
+    if judged.claimed and DEFAULT in judged.over:
         judged.confirmed = judged.over[DEFAULT].low > 1
     if not (starts or judged.wrong or judged.failed):
         shutil.rmtree(folder)

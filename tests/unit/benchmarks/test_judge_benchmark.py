@@ -270,6 +270,30 @@ def test_outputs_alone_are_judged_and_the_run_of_a_right_answer_is_removed(
     assert run.exists() == wrong
 
 
+def test_a_usual_setting_that_does_not_run_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outputs(model: Model, path: Path, way: dict[str, Any], folder: Path) -> dict[str, Any]:
+        if way.get("properties") == {}:
+            raise ChildFailedError("no suitable implementations")
+        return {"noise": {"y": np.ones(8)}}
+
+    asked: list[set[str]] = []
+
+    def one_start(model: Model, ways: dict[str, Any]) -> dict[str, float]:
+        asked.append(set(ways))
+        return dict.fromkeys(ways, -5.0)
+
+    monkeypatch.setattr(judge_benchmark, "outputs_of", outputs)
+    monkeypatch.setattr(judge_benchmark, "one_start", one_start)
+    judged = judge_benchmark.Judgement("m", 0)
+    run = {"best": "f32", "candidates": [{"name": "f32", "difference": 0.0, "precision": "f32"}]}
+    model = Model("m", tmp_path / "m.xml")
+    judge_benchmark.compare_outputs(model, run, tmp_path, judge_benchmark.USUAL, judged)
+    judge_benchmark.compare_speeds(model, tmp_path, 2, judged)
+    assert judged.refused == {"default": "no suitable implementations"}
+    assert asked == [{"answer", "f32", "one thread", "latency hint"}] * 2
+    assert judged.best in asked[0]
+
+
 def test_the_table_tells_what_departs() -> None:
     near, far = {"noise": 1e-7}, {"noise": 0.3}
     findings = [
