@@ -97,12 +97,12 @@ class Judgement:
     settings whose outputs are right, "" if none is. apart: kind of inputs -> how far the answer's outputs lie from the
     reference's. width: how far these lie from themselves, without rewriting and with weights and inputs moved by a few
     units in the last place. stated: the difference that the run states; allowed: the largest that its precision allows.
-    usual_apart: how far the outputs of each usual setting lie; refused: why one does not run. float_apart: how far the answer and the reference lie
-    from the float model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within
-    the width, nor as near to the float model as the reference's. claimed: what the run says of the best single device;
-    confirmed: whether the answer is faster than the default for certain, null where nothing was claimed. failed: why
-    it could not be judged. load: of the machine when it had been judged. compared: starts of the default, and of the
-    two best of what was searched, in the run's final.
+    usual_apart: how far the outputs of each usual setting lie; refused: why one does not run. float_apart: how far the
+    answer and the reference lie from the float model. wrong: an answer was handed over whose outputs are neither within
+    what is allowed nor within the width, nor as near to the float model as the reference's. claimed: what the run says
+    of the best single device; confirmed: whether the answer is faster than the default for certain, null where nothing
+    was claimed. failed: why it could not be judged. load: of the machine when it had been judged. compared: starts of
+    the default, and of the two best of what was searched, in the run's final.
     """
 
     model: str
