@@ -157,4 +157,4 @@ class RequestLog:
     def percentile_s(self, percentile: float) -> float:
         """Return the least latency that at least this percentage of the measured requests does not exceed."""
         seconds = self.latencies_s()
-        return float(np.percentile(seconds, percentile, method="inverted_cdf")) if seconds.size else math.nan
+        return float(np.sort(seconds)[rank_of(percentile, seconds.size) - 1]) if seconds.size else math.nan

@@ -281,9 +281,9 @@ class StartTurns:
             self.low, self.held = self.guess, self.seen[-1]
         else:
             self.high = self.guess
-        between = self.low > 0 and math.isfinite(self.high)
-        steps = round(math.log(self.high / self.low) / math.log(LEAST_STEP)) if between else 0
-        if between:
+        steps = 0  # that it is known to, once it is
+        if self.low and math.isfinite(self.high):
+            steps = round(math.log(self.high / self.low) / math.log(LEAST_STEP))
             self.guess = self.low * LEAST_STEP ** (steps // 2)
         else:
             self.guess = self.low * self.step if self.low else self.high / self.step

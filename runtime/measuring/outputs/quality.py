@@ -64,10 +64,15 @@ class KindDifference:
         That is the limit, or where that is more, what another rounding of the activations may come to, or what f32 is
         known to; and besides what a tiny change of the inputs does.
         """
-        rounding, slack, known = (
-            0.0 if own is None else figure(own) for own in (self.rounding, self.slack, self.known)
-        )
+        rounding, known, slack = self._moves(figure)
         return max(limit, rounded * rounding, rounded * known) + SHAKES * slack
+
+    def _moves(self, figure: Figure) -> tuple[float, float, float]:
+        """Return a figure of `rounding`, of `known` and of `slack`; 0 where one is unknown."""
+        rounding, known, slack = (
+            0.0 if own is None else figure(own) for own in (self.rounding, self.known, self.slack)
+        )
+        return rounding, known, slack
 
     def rule(self, limit: float) -> str:
         """Return by which rule an output of numbers may be further off than the limit, and how far; "" if it is not."""
@@ -76,9 +81,7 @@ class KindDifference:
         most = self.allowed(limit, _difference)
         if self.apart.difference > most:
             return "about as near to the model in float as the reference"
-        rounding, known, slack = (
-            0.0 if own is None else own.difference for own in (self.rounding, self.known, self.slack)
-        )
+        rounding, known, slack = self._moves(_difference)
         why = {
             "as rounding moves the reference": ROUNDED * rounding,
             "as the model that was read differs": ROUNDED * known,
