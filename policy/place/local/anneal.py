@@ -129,6 +129,8 @@ class Anneal(Method):
             return search.left
         rate = 0.0
         for r in (1, PROBE):  # the first local search may compile
+            if search.left_s <= 0:
+                break
             spent, began_s = search.spent, time.monotonic()
             self._local_search(
                 search, rng, moves, search.best or moves.anywhere(search.problem.topology.names), np.zeros(r)
