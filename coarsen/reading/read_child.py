@@ -100,13 +100,16 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
     prepared: dict[str, Any] = {"prepare": spell_out_quantisation} if way.arithmetic else {}
-    model, chosen, inputs = read.read_with_inputs(
+    found, inputs = read.read_with_inputs(
         path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )
+    model, request = found.model, found.request
     if way.exposed:
+        request = None  # it ran another model
         expose_result(model, way.exposed)
     asked = Rewrites(**command["rewrites"])
     if asked.splits:
+        request = None
         rewritten = rewrite_model(model, asked)
         (out / REWRITTEN).write_text(json.dumps([asdict(row) for row in rewritten]), encoding="utf-8")
     if command["save"]:
@@ -122,12 +125,12 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
             (out / SEQUENCE).write_text(json.dumps({"inferences": 1, "why": why}), encoding="utf-8")
     graph = read.to_graph(model, source=command["source"], dynamic_cuts=command["dynamic_cuts"])
     save_graph(out / "graph.npz", graph)
-    (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]), encoding="utf-8")
+    (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in found.chosen]), encoding="utf-8")
     if command["reference"] is None:
         return _do_nothing
     order = ReferenceOrder(**command["reference"])
     given = CheckInputs(inputs, max(1, shapes.dynamic_size))
-    return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()))
+    return partial(write_outputs, model, path, out, order, given, flops=float(graph.flops.sum()), request=request)
 
 
 def main() -> None:

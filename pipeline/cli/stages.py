@@ -104,11 +104,12 @@ def _single_model(
         result = api.advance_scenario(file, settings, folder, store, progress=progress)
     if choices.as_json:
         console.print_json(result.to_json())
-        return "", {}
-    from pipeline.scenario.verdict import scenario_table
+    else:
+        from pipeline.scenario.verdict import scenario_table
 
-    console.print_table("", *scenario_table(result))
-    _show_verdict(result.verdict, result.notes, folder, result.files, verbose=choices.verbose)
+        console.print_table("", *scenario_table(result))
+        _show_verdict(result.verdict, result.notes, folder, result.files, verbose=choices.verbose)
+    _check_limits(result.best, result.answer.limit)
     return "", {}
 
 
@@ -221,7 +222,7 @@ def _advance_and_print(
                 console.print_notice(warning)
         else:
             show_result(advance.result, verbose=choices.verbose)
-        _check_limits(advance.result)
+        _check_limits(advance.result.best.name, advance.result.best.limit)
         return
     outcome = advance.outcomes[upto]
     summary = _summarise_artifact(upto, outcome.entry)
@@ -338,16 +339,16 @@ def show_result(result: Result, *, verbose: bool) -> None:
     _show_verdict(record.verdict, ranked_notes(result), result.path, record.files, verbose=verbose)
 
 
-def _check_limits(result: Result) -> None:
-    """Raise if not even the answer keeps the limits.
+def _check_limits(name: str, limit: str) -> None:
+    """Raise if not even the answer keeps the limits; limit: which one, "" for none.
 
     Raises:
         MeasurementError: it does not, as nothing does.
     """
-    if result.best.limit:
+    if limit:
         raise MeasurementError(
-            f"No candidate is within the limits; the best baseline, {result.best.name}: {result.best.limit}.",
-            "Raise the limit, or tune a smaller model, or with other --devices.",
+            f"No candidate is within the limits; the best, {name}: {limit}.",
+            "Raise the limit, or tune smaller models, or with other --devices.",
         )
 
 

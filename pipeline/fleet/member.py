@@ -71,8 +71,10 @@ def read_machine(document: Mapping[str, Any]) -> HostMachine:
         facts=document["facts"],
         fingerprint=document["fingerprint"],
         low=tuple((plugin, precision) for plugin, precision in document["low"]),
+        spare=tuple((plugin, precision) for plugin, precision in document.get("spare", ())),
         open_names=tuple(document["open_names"]),
         halves=document.get("halves", False),
+        whole=tuple(document.get("whole", ())),
     )
 
 

@@ -122,7 +122,8 @@ class RunDirectory:
             "stages": {} if before is None else before["stages"],
         }
         if machine is not None:
-            known["machine"] = {"fingerprint": machine.fingerprint, "devices": list(machine.devices)}
+            used = next((t.params["devices"] for t in tasks if t.stage == "profile"), list(machine.devices))
+            known["machine"] = {"fingerprint": machine.fingerprint, "devices": used}
         write_json(self.path / MANIFEST, known)
         return known
 

@@ -43,10 +43,15 @@ def device_notes(outcomes: Mapping[str, Outcome]) -> list[str]:
     return sentences
 
 
-def placing_notes(place: Outcome) -> list[str]:
-    """Return a sentence on splits over halves of one CPU, which come after all settings, with what is predicted."""
+def placing_notes(place: Outcome, devices: int) -> list[str]:
+    """Return a sentence on splits over halves of one CPU, which are not searched, or come after all settings."""
     if place.task.params["settings_first"] != HALVES:
         return []
+    if devices == 1:
+        return [
+            "The CPU is the only device, so nothing was placed; its properties were tried. Pass --devices or --runtime "
+            "auto to search placements on parts of it."
+        ]
     searches = payload.read_json(place.entry.path("searches.json"))
     best = min((s["value_s"] for s in searches if s["value_s"] is not None), default=None)
     least = max((s["lower_bound_s"] for s in searches), default=0.0)

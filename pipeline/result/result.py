@@ -220,7 +220,7 @@ def write_result(
         path, outcomes["place"].entry, drawn=_recorded_place_key(path) == (outcomes["place"].task.key, read_versions())
     )
     used = [d.to_json() for d in topology.devices]
-    notes = _reader_notes(outcomes["read"], outcomes.get("precisions"), machine, used)
+    notes = _reader_notes(outcomes, used)
     record = ResultRecord(
         schema=SCHEMA,
         model=ModelRecord(str(model.path), model.sha256),
@@ -237,7 +237,7 @@ def write_result(
         contest=contest,
         notes=[
             *(*verdict.notes, *notes, *device_notes(outcomes), *partition_notes(outcomes)),
-            *(placing_notes(outcomes["place"]) if topology.p > 1 else ()),
+            *placing_notes(outcomes["place"], topology.p),
         ],
         speedup_over_best_single=verdict.gain,
         files=files,
@@ -256,13 +256,12 @@ def _assumed_sizes_note(read: Outcome, graph: Graph) -> str:
     return assumption_of(payload.read_json(read.entry.path("shapes.json")), open_size=measured if is_open else 0)
 
 
-def _reader_notes(
-    read: Outcome, precisions: Outcome | None, machine: HostMachine, used: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def _reader_notes(outcomes: Mapping[str, Outcome], used: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return in sentences what else a reader should know: sizes that were assumed, precisions that were left out."""
     from coarsen.reading.rewriting import rewrites
     from coarsen.reading.sizes import shapes
 
+    read, precisions = outcomes["read"], outcomes.get("precisions")
     assumed = shapes.shape_notes(payload.read_json(read.entry.path("shapes.json"))) + sequence_notes(read.entry)
     assumed += reference_notes(read.entry)
     if SIZES in read.entry.files:
@@ -275,7 +274,8 @@ def _reader_notes(
         return assumed
     from runtime.measuring.profile.precisions import precision_notes
 
-    return assumed + precision_notes(payload.read_json(precisions.entry.path("precisions.json")), machine.devices, used)
+    asked = outcomes["profile"].task.params["devices"]
+    return assumed + precision_notes(payload.read_json(precisions.entry.path("precisions.json")), asked, used)
 
 
 def _recorded_place_key(path: Path) -> tuple[str, dict[str, str]] | None:

@@ -125,6 +125,16 @@ def placing_settings(settings: Settings, machine: HostMachine | None) -> Setting
     return replace(settings, place=replace(place, use=("single",)), coarsen=coarsen)
 
 
+def placing_machine(settings: Settings, machine: HostMachine | None) -> HostMachine | None:
+    """Return the machine of a run with such settings: the CPU whole where nothing is placed on halves of it.
+
+    settings: as `placing_settings` returns them.
+    """
+    if machine is None or not machine.whole or settings_first(settings, machine) != HALVES:
+        return machine
+    return replace(machine, devices=machine.whole, whole=()) if settings.place.use == ("single",) else machine
+
+
 def search_settings(settings: Settings) -> Settings:
     """Return the settings with what the placers ask, where the user left that open.
 

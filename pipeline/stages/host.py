@@ -20,9 +20,10 @@ class HostMachine:
     """The devices of a run and the hardware they are on.
 
     facts: see `runtime.machines.devices.hardware_facts`. low: (plug-in, precision) of what they and their baselines
-    compute in other than f32. open_names: those whose precision nobody asked for; they compute in f32 if a model needs
-    that. halves: whether the devices are halves of one CPU that nobody asked for. whole: the devices of which those are
-    parts that nobody asked for; they take their place where all parts run a model wrongly.
+    compute in other than f32; spare: of what they can besides. open_names: those whose precision nobody asked for; they
+    compute in f32 if a model needs that. halves: whether the devices are halves of one CPU that nobody asked for.
+    whole: the devices of which those are parts that nobody asked for; they take their place where all parts run a model
+    wrongly, or nothing is placed on them.
     """
 
     devices: tuple[Mapping[str, Any], ...]
@@ -32,6 +33,7 @@ class HostMachine:
     open_names: tuple[str, ...] = ()
     halves: bool = False
     whole: tuple[Mapping[str, Any], ...] = ()
+    spare: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
         UsageError: a device is not written as it should be.
     """
     from runtime.machines import devices as available
-    from runtime.measuring.profile.precisions import FULL, low_precisions
+    from runtime.measuring.profile.precisions import FULL, low_precisions, spare_precisions
 
     plugins = available.discover_plugins()
     specs = available.parse_devices(devices, plugins) if devices else available.default_devices(plugins)
@@ -76,7 +78,8 @@ def look_at_machine(devices: Sequence[str]) -> HostMachine:
     documents, fingerprint = tuple(d.to_json() for d in specs), available.hardware_fingerprint(facts)
     halves = not devices and tuple(d.name for d in specs) == available.HALVES
     of_parts = tuple(d.to_json() for d in whole) if len(parts) == len(specs) else ()
-    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves, of_parts)
+    spare = tuple(spare_precisions(low, specs, plugins))
+    return HostMachine(documents, facts, fingerprint, tuple(low), open_names, halves, of_parts, spare)
 
 
 def onnxruntime_version() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
+from pipeline.core.settings import ProfileSettings
 from pipeline.core.stages import Subject
 from pipeline.shared import payload
 from pipeline.shared.checks import CHECKS, FLOAT, NORMALISED, REFERENCE, SHAKEN
@@ -20,6 +22,7 @@ from pipeline.shared.model_inputs import GIVEN
 from pipeline.store.store import Entry
 from pipeline.store.task import StepContext
 
+ALONE_SHARE = 0.04  # of what is left of the budget, for profiling a device alone: that is for the report
 LEAST_S = 1e-3  # what a stage has if all time is spent: it then does the least it can do
 
 
@@ -103,3 +106,11 @@ def stage_deadline(
     if seconds or math.isinf(work.deadline.at_s):
         return Deadline.after(seconds or of_whole * budget_s)
     return work.deadline.share(of_left)
+
+
+def within_share(settings: ProfileSettings, work: StepContext, share: float) -> ProfileSettings:
+    """Return how devices are profiled, within a share of what is left of the budget unless seconds are set."""
+    left_s = work.deadline.share(share).left_s
+    return (
+        replace(settings, seconds=max(left_s, LEAST_S)) if not settings.seconds and math.isfinite(left_s) else settings
+    )

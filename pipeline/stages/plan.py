@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pipeline.core.errors import UnknownNameError
 from pipeline.settings.config import Settings
-from pipeline.stages.choices import is_learned, placing_settings
+from pipeline.stages.choices import is_learned, placing_machine, placing_settings
 from pipeline.stages.coarsen import COARSEN
 from pipeline.stages.embed import EMBED
 from pipeline.stages.group import GROUP
@@ -44,6 +44,7 @@ def plan_tasks(
     check_runtimes(model, settings)
     if upto not in LEARNED:
         settings = placing_settings(settings, machine)
+        machine = placing_machine(settings, machine)
     run = RunPlan(model, settings, machine)
     for name, stage in STAGES.items():
         if name not in LEARNED or upto in LEARNED or is_learned(settings):

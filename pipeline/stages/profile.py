@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.devices import DeviceSpec
@@ -12,7 +11,14 @@ from pipeline.core.errors import DeviceError
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.shared import payload
 from pipeline.stages.choices import COMPARED_ALIKE
-from pipeline.stages.inputs import LEAST_S, check_time_left, read_graph, read_model, read_tried_precisions
+from pipeline.stages.inputs import (
+    ALONE_SHARE,
+    check_time_left,
+    read_graph,
+    read_model,
+    read_tried_precisions,
+    within_share,
+)
 from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.store import write_json
 from pipeline.store.task import StepContext
@@ -60,22 +66,24 @@ def profile(work: StepContext) -> None:
     from runtime.measuring.profile.profile import profile_slowdown
 
     check_time_left(work)
-    params, left_s = params_of(ProfileParams, work), work.deadline.share(PROFILE_SHARE).left_s
-    settings = params.settings
-    if not settings.seconds and math.isfinite(left_s):
-        settings = replace(settings, seconds=max(left_s, LEAST_S))
+    params = params_of(ProfileParams, work)
+    settings = within_share(params.settings, work, ALONE_SHARE if len(params.devices) == 1 else PROFILE_SHARE)
     graph, model = read_graph(work), read_model(work)
     alike: Mapping[str, Any] = {
         "measuring": MeasureSettings(**params.measuring),
         "seed": work.task.seed,
         "progress": work.progress,
     }
-    ran = payload.read_json(work.read("precisions", "ran.json")) if "precisions" in work.inputs else None
+    tried = "precisions" in work.inputs
+    ran = payload.read_json(work.read("precisions", "ran.json")) if tried else None
+    timed = payload.read_json(work.read("precisions", "kernels.json")) if tried else {}
     reference = known_reference(model, ran)
     devices, whole = (raised_devices(work, params, each) for each in (params.devices, params.whole))
     if not devices:
         raise DeviceError("The run has no devices.", "Give --devices.")
-    profiled = measure_profile(model, graph, devices, settings, reference=reference, otherwise=whole, **alike)
+    profiled = measure_profile(
+        model, graph, devices, settings, reference=reference, otherwise=whole, timed=timed, **alike
+    )
     slower = profile_slowdown(model, profiled, settings, **alike) if params.company else {}
     payload.save_profile(work.out / "profile.npz", profiled.costs, profiled.topology)
     write_json(

@@ -299,9 +299,9 @@ def test_a_run_that_fails_leaves_no_result_of_another_beside_its_manifest(
     monkeypatch.setattr(
         runtime.measuring.profile.profile, "_refused_by_device", lambda model, device, settings: ("sum",)
     )
-    fails(4, *arguments, "--devices", "CPU")
+    fails(4, *arguments, "--devices", "CPU,B=CPU{INFERENCE_NUM_THREADS=1}")
     manifest = json.loads((copy.run / "manifest.json").read_text(encoding="utf-8"))
-    assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU"]
+    assert [d["name"] for d in manifest["machine"]["devices"]] == ["CPU", "B"]
     assert sorted(snapshot(copy.run)) == ["manifest.json", "notes.txt"]
     monkeypatch.undo()
     assert run_command_line(arguments) == 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coarsen.reading.model.size_trial import SizeTrial, try_sizes, why_refused
+from coarsen.reading.model.size_trial import SizeTrial, run_given, try_sizes
 from coarsen.reading.model.trial_log import Tries
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
 from pipeline.core.errors import ModelError, list_some
@@ -22,10 +22,11 @@ DOUBTING_S = 10.0  # that all tries may have taken before no better outputs are 
 
 @dataclass(frozen=True, slots=True)
 class Suitable:
-    """A model that runs, and the shapes that its inputs were given."""
+    """A model that runs, the shapes that its inputs were given, and what ran it, None if nothing did."""
 
     model: Any
     chosen: list[ChosenShape]
+    request: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def first_that_runs(
     start_s = time.monotonic()
     for model, chosen in itertools.islice(models, MOST_TRIALS):
         if all(shape.given for shape in chosen):
-            fault = _why_unfit(model, chosen, shapes, tries)
-            return Unsuitable((fault,), model) if fault else Suitable(model, chosen)
+            trial = _try_given(model, chosen, shapes, tries)
+            return Unsuitable((trial.fault,), model) if trial.fault else Suitable(model, chosen, trial.request)
         sizes = describe_shapes(chosen)
         if doubtful and _count_elements(model) <= _count_elements(doubtful[0][0].model):
             continue
@@ -62,7 +63,7 @@ def first_that_runs(
         if trial.fault:
             faults.append(f"with {sizes}: {trial.fault}")
         elif not trial.doubt:
-            return Suitable(model, _with_comparison(chosen, trial))
+            return Suitable(model, _with_comparison(chosen, trial), trial.request)
         else:
             doubtful.append((Suitable(model, chosen), trial))
             if len(doubtful) > MOST_LARGER or time.monotonic() - start_s > DOUBTING_S:
@@ -70,7 +71,7 @@ def first_that_runs(
     for found, _ in doubtful:
         trial = _try_sizes(found.model, describe_shapes(found.chosen), shapes, tries, doubtful=True)
         if not trial.fault:
-            return Suitable(found.model, _with_comparison(found.chosen, trial))
+            return Suitable(found.model, _with_comparison(found.chosen, trial), trial.request)
         faults.append(f"with {describe_shapes(found.chosen)}: {trial.fault}")
     return Unsuitable(tuple(faults))
 
@@ -83,27 +84,27 @@ def _try_sizes(model: Any, sizes: str, shapes: InputShapes, tries: Tries, *, dou
     return trial
 
 
-def _why_unfit(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes, tries: Tries) -> str:
-    """Return why a model does not run with shapes that a user gave or left open, "" if it does."""
+def _try_given(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes, tries: Tries) -> SizeTrial:
+    """Return what becomes of a model with shapes that a user gave or left open."""
     sizes = describe_shapes(chosen) or "what is open"
     if fault := tries.faults().get(sizes, ""):
-        return fault
+        return SizeTrial(fault)
     tries.begin(sizes)
-    fault = _why_refused(model, chosen, shapes)
-    tries.end(sizes, fault)
-    return fault
+    trial = _run_given(model, chosen, shapes)
+    tries.end(sizes, trial.fault)
+    return trial
 
 
-def _why_refused(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes) -> str:
-    """Return why a model does not run with the shapes of its inputs, "" if it does, or all are those of the file."""
+def _run_given(model: Any, chosen: Sequence[ChosenShape], shapes: InputShapes) -> SizeTrial:
+    """Return what becomes of a model with the shapes of its inputs; it is not run if all are those of the file."""
     if not any(port.get_partial_shape().is_dynamic for port in model.inputs):
-        return why_refused(model) if chosen else ""
+        return run_given(model) if chosen else SizeTrial()
     unknown = [input_name(port) for port in model.inputs if port.get_partial_shape().rank.is_dynamic]
     if unknown:
         if shapes.keep_dynamic and not shapes.dynamic_size:
-            return ""  # it is looked at, but not run
+            return SizeTrial()  # it is looked at, but not run
         raise _without_rank(unknown)
-    return why_refused(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else ""
+    return run_given(model, dynamic_size=shapes.dynamic_size) if shapes.dynamic_size else SizeTrial()
 
 
 def _without_rank(names: Sequence[str]) -> ModelError:

@@ -82,8 +82,8 @@ def read_shaped(
         ModelError: there is no such file, it is damaged, OpenVINO does not read it, its constants grow beyond the
             limits, there is nothing to place, or no sizes are found for its dynamic inputs with which it runs.
     """
-    model, chosen, _ = read_with_inputs(path, shapes, file_bytes=file_bytes, limits=limits)
-    return model, chosen
+    found, _ = read_with_inputs(path, shapes, file_bytes=file_bytes, limits=limits)
+    return found.model, found.chosen
 
 
 def read_with_inputs(
@@ -95,7 +95,7 @@ def read_with_inputs(
     tries: Tries | None = None,
     fold: bool = True,
     prepare: Callable[[ov.Model], object] = lambda _: None,
-) -> tuple[ov.Model, list[ChosenShape], Inputs]:
+) -> tuple[Suitable, Inputs]:
     """Return what `read_shaped` does, and the arrays that the user gave for the inputs, {} if none.
 
     tries: what is known of sizes from a process that one of them killed, and where more of that is written. fold:
@@ -121,7 +121,7 @@ def read_with_inputs(
         raise _refusal_error(path, str(error)) from error
     if isinstance(found, Suitable):
         _keep_names(declared, found.model)
-        return found.model, found.chosen, data
+        return found, data
     if found.given is not None:
         raise _unsuited_error(declared, found.given, path, found.faults[-1], shapes)
     raise _without_sizes(with_given(declared, shapes), path, found.faults)

@@ -41,15 +41,17 @@ Arrays = list[np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class SizeTrial:
-    """What became of a model with sizes that nobody gave.
+    """What became of a model with some sizes.
 
     fault: why they do not suit it, in words; "" if they do. doubt: what a larger size might mend, such as an output
-    that is empty; "" if there is nothing. compared: what its outputs were compared between, in words.
+    that is empty; "" if there is nothing. compared: what its outputs were compared between, in words. request: what ran
+    it; None where nothing did.
     """
 
     fault: str = ""
     doubt: str = ""
     compared: str = ""
+    request: Any = None
 
 
 def why_refused(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> str:
@@ -63,14 +65,23 @@ def why_refused(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> st
 
 def refusal_of(model: Any, arrays: Inputs, *, inferences: int = 1) -> str:
     """Return in words why a model does not run with these inputs, see `why_refused`."""
+    return _run(model, arrays, inferences).fault
+
+
+def run_given(model: Any, *, dynamic_size: int = 1) -> SizeTrial:
+    """Return what becomes of a model whose sizes a user gave: they need only run. See `why_refused`."""
+    return _run(model, make_inputs(model, seed=0, dynamic_size=dynamic_size), 1)
+
+
+def _run(model: Any, arrays: Inputs, inferences: int) -> SizeTrial:
     _print_outputs(arrays)
     try:
         request = _compile_model(model).create_infer_request()
         for _ in range(inferences):
             _infer(request, model, arrays)
     except (RuntimeError, ValueError) as error:  # the second is NumPy's, of an output that it cannot hold
-        return refusal_in_words(str(error))
-    return ""
+        return SizeTrial(refusal_in_words(str(error)))
+    return SizeTrial(request=request)
 
 
 def try_sizes(
@@ -97,7 +108,7 @@ def try_sizes(
         if doubt and not doubtful:
             return SizeTrial(doubt=doubt)
         if any(use & RANDOM for use in uses):
-            return SizeTrial("", doubt, "nothing, because it draws random numbers")
+            return SizeTrial("", doubt, "nothing, because it draws random numbers", request)
         compared, left_out = [], []
         if 2 * infer_s > comparing_s:
             left_out.append("two inferences")
@@ -120,7 +131,7 @@ def try_sizes(
         return SizeTrial(refusal_in_words(str(error)))
     costs = f"compiling takes {ready_s - start_s:.2g} s, an inference {infer_s:.2g} s"
     slow = f"; {' and '.join(left_out)} were not compared: {costs}" if left_out else ""
-    return SizeTrial("", doubt, f"{', '.join(compared) or 'nothing'}{slow}")
+    return SizeTrial("", doubt, f"{', '.join(compared) or 'nothing'}{slow}", request)
 
 
 def _print_outputs(arrays: Inputs) -> None:

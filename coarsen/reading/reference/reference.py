@@ -71,13 +71,20 @@ class CheckInputs:
 
 
 def write_outputs(
-    model: ov.Model, path: Path, out: Path, order: ReferenceOrder, drawn: CheckInputs, *, flops: float
+    model: ov.Model,
+    path: Path,
+    out: Path,
+    order: ReferenceOrder,
+    drawn: CheckInputs,
+    *,
+    flops: float,
+    request: ov.InferRequest | None = None,
 ) -> None:
     """Write what the normalised model gives for the inputs of `CHECKS`, and, if ordered, what the source model gives.
 
     model: normalised. path: the source. out: a folder, perhaps with `CHECKS`, or else they are drawn; it gets
     `NORMALISED`, `TIMING`, and of the source `FACTS`, `REFERENCE` and, of a quantised model, `FLOAT`. flops: of an
-    inference. A fault is told in `FACTS`.
+    inference. request: of the normalised model, if it has been compiled. A fault is told in `FACTS`.
     """
     begun = time.monotonic()
     facts = ReferenceFacts()
@@ -86,7 +93,7 @@ def write_outputs(
             save_by_kind(out / CHECKS, drawn.checks(model))
         checks = load_by_kind(out / CHECKS)
         inferences = order.inferences if model.get_variables() else 1
-        run = on_cpu(model, inferences)
+        run = on_cpu(model, inferences, request)
         least = len(load_sizes(out)) or 1
         ours = _outputs_by_kind(run, checks, begun + order.seconds, least)
         save_by_kind(out / NORMALISED, ours)
@@ -117,9 +124,12 @@ def _write_source(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, 
             facts.executor = AS_READ
 
 
-def on_cpu(model: ov.Model, inferences: int) -> Run:
-    """Return what runs a model on the CPU in f32; inferences: one after another, each on the state of the last."""
-    request = ov.Core().compile_model(model, DEVICE, PROPERTIES).create_infer_request()
+def on_cpu(model: ov.Model, inferences: int, request: ov.InferRequest | None = None) -> Run:
+    """Return what runs a model on the CPU in f32.
+
+    inferences: one after another, each on the state of the last. request: of the model, compiled so; None to compile.
+    """
+    request = request or ov.Core().compile_model(model, DEVICE, PROPERTIES).create_infer_request()
 
     def run(inputs: Inputs) -> Arrays:
         if model.get_variables():

@@ -27,6 +27,7 @@ import numpy as np
 
 from pipeline.core.deadline import Clock, Deadline
 from pipeline.core.settings import MeasureSettings
+from runtime.machines.devices import PRECISION
 from runtime.measuring.contest.contenders import (
     LEAST_PAIRS,
     NEAR,
@@ -253,12 +254,16 @@ class _Screening:
             kept.screened[max(kept.screened) + 1] = start
 
     def _merge_equal_devices(self) -> None:
-        """Let devices of one plug-in with equal properties, such as the halves of a CPU, be one variant."""
+        """Let devices of one plug-in with equal properties, such as the halves of a CPU, or its own, be one variant."""
         devices = [e for e in self.entries.values() if e.variant.kind == "device" and not e.variant.affinity]
+        defaults = [e for e in self.entries.values() if e.variant.kind == "default" and e.screened]
         for i, entry in enumerate(devices):
             (device,) = entry.variant.devices
-            same = (o for o in devices[:i] if o.variant.devices[0].fingerprint == device.fingerprint != "")
-            if (other := next(same, None)) is not None and not other.left:
+            same = [o for o in devices[:i] if o.variant.devices[0].fingerprint == device.fingerprint != ""]
+            if device.properties.keys() == {PRECISION} and not entry.screened:
+                precision = {entry.variant.target: device.properties[PRECISION]}
+                same += [o for o in defaults if o.screened[1].loaded["precisions"] == precision]
+            if (other := next(iter(same), None)) is not None and not other.left:
                 entry.left, entry.same_as = f"the same as {other.variant.name}", other.variant.name
 
     def _in_reach(self) -> list[Contender]:

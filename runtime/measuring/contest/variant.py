@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.settings import MeasureSettings
+from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.shared.checks import NORMALISED, REFERENCE, load_by_kind
 from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
@@ -213,6 +213,14 @@ def input_kinds(model: Path) -> list[str]:
     """Return the kinds of inputs on which outputs of a normalised model are compared."""
     beside = model.with_name(REFERENCE)
     return list(load_by_kind(beside)) if beside.is_file() else [TIMED]
+
+
+def time_kernels(child: Child, settings: ProfileSettings) -> dict[str, Any]:
+    """Return what every kernel takes of a model that a child has compiled with counters."""
+    times: dict[str, Any] = child.ask(
+        "kernels", count=settings.inferences, seconds=min(settings.seconds, settings.timeout_s)
+    )
+    return times
 
 
 def reference_of(

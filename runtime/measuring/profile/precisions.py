@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.settings import MeasureSettings
+from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.variant import Variant, outputs_by_kind, start_child
+from runtime.measuring.contest.variant import Variant, known_reference, outputs_by_kind, start_child, time_kernels
 from runtime.measuring.outputs.outputs import OutputsByKind, Reference
 from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed
 from runtime.measuring.process.child import ChildError
@@ -32,8 +31,6 @@ CHECKS_SHARE, LEAST_CHECKS_S = (
     1.0,
 )  # of the time left that comparing outputs takes at most, and seconds it may take
 LEAST_LOADS, SENSIBLE_LOADS = 6, 20  # of the model, for the same
-SHORT_S = 10.0  # that a trial takes which others run beside
-COMPILED = 4.0  # times the bytes of its weights that a model takes at most while it is compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +55,67 @@ class PrecisionTrial:
 
 
 def low_precisions(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]) -> list[tuple[str, str]]:
-    """Return (plug-in, precision) of what the devices, and the baselines of their CPUs, compute in other than f32."""
-    named = {(d.plugin, d.properties[PRECISION]) for d in devices}
+    """Return (plug-in, precision) of what the devices compute in other than f32, and their CPUs by default, or can."""
+    pairs = {(d.plugin, d.properties[PRECISION]) for d in devices}
+    for plugin in {d.plugin for d in devices if d.kind == "cpu"}:
+        default = plugins[plugin].default_precision
+        pairs |= {(plugin, p) for p in plugins[plugin].precisions if default in (p, FULL)}
+    return sorted(pair for pair in pairs if pair[1] != FULL)
+
+
+def spare_precisions(
+    low: Sequence[tuple[str, str]], devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin]
+) -> list[tuple[str, str]]:
+    """Return (plug-in, precision) of what CPUs compute in besides: tried where the model tolerates none of `low`.
+
+    What a plug-in takes by default is the precision that the CPU has units for: on one with tiles for bf16, f16 took
+    1.2 to 6 times as long on nine exported models, and longer than f32.
+    """
     cpus = {(d.plugin, precision) for d in devices if d.kind == "cpu" for precision in plugins[d.plugin].precisions}
-    return sorted(pair for pair in named | cpus if pair[1] != FULL)
+    return sorted(pair for pair in cpus.difference(low) if pair[1] != FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """What became of a model in low precisions.
+
+    ran: what a process that ran the whole model said of itself, see `Reference.ran`; None where none did. kernels: what
+    `profile_model` is told of one device, by accurate precision; none unless asked.
+    """
+
+    tried: list[PrecisionTrial]
+    ran: Mapping[str, Any] | None
+    kernels: Mapping[str, Mapping[str, Any]]
 
 
 def try_precisions(
-    model: Path, pairs: Sequence[tuple[str, str]], settings: MeasureSettings, *, seed: int, deadline: Deadline = NEVER
-) -> tuple[list[PrecisionTrial], Reference]:
-    """Return what becomes of the model on each plug-in in each precision, and what it was compared with.
+    model: Path,
+    pairs: Sequence[tuple[str, str]],
+    settings: MeasureSettings,
+    *,
+    seed: int,
+    spare: Sequence[tuple[str, str]] = (),
+    deadline: Deadline = NEVER,
+    profiling: ProfileSettings | None = None,
+) -> Trials:
+    """Return what becomes of the model on each plug-in in each precision.
+
+    spare: tried where none of the plug-in's `pairs` is accurate enough. profiling: how kernels are timed meanwhile;
+    then the CPU in f32, which gives nothing but the int8 kernels of a whole model, is not run once more.
 
     Raises:
         ChildError: the CPU cannot run the model in f32.
         UsageError: an inference takes so long that nothing could be measured before the deadline.
     """
-    reference = reference_outputs(model, settings, seed=seed)
-    check_fits(reference.seconds, deadline, load_s=reference.load_s)
-    checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
-    kinds = affordable_kinds(list(reference.outputs), reference.seconds, checks_s)
-
-    def trial(pair: tuple[str, str]) -> PrecisionTrial:
-        return _try_precision(model, *pair, reference, kinds, settings, seed=seed)
-
-    # Nothing is timed; a short trial is mostly a process that begins, and an interrupt waits for no long one.
-    short = reference.load_s + len(kinds) * reference.seconds < SHORT_S
-    if len(pairs) > 1 and short and _have_room(model, len(pairs)):
-        with ThreadPoolExecutor(len(pairs)) as pool:
-            return list(pool.map(trial, pairs)), reference
-    return [trial(pair) for pair in pairs], reference
-
-
-def _have_room(model: Path, copies: int) -> bool:
-    """Return whether the memory that is free takes so many copies of a model, compiled."""
-    weights = model.with_suffix(".bin")
-    size = weights.stat().st_size if weights.is_file() else 0
-    return copies * COMPILED * size < psutil.virtual_memory().available
+    known = known_reference(model, {}) if profiling is not None else None
+    reference = known or reference_outputs(model, settings, seed=seed)
+    if known is None:
+        check_fits(reference.seconds, deadline, load_s=reference.load_s)
+    trial = _Trial(model, reference, settings, seed, deadline, len(pairs), profiling)
+    tried = [trial.run(*pair) for pair in pairs]
+    accurate = {t.plugin for t in tried if not t.why_not}
+    tried += [trial.run(*pair) for pair in spare if pair[0] not in accurate]
+    return Trials(tried, reference.ran if known is None else trial.ran, trial.kernels)
 
 
 def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -> None:
@@ -115,38 +137,58 @@ def check_fits(inference_s: float, deadline: Deadline, *, load_s: float = 0.0) -
     )
 
 
-def _try_precision(
-    model: Path,
-    plugin: str,
-    precision: str,
-    reference: Reference,
-    kinds: Sequence[str],
-    settings: MeasureSettings,
-    *,
-    seed: int,
-) -> PrecisionTrial:
-    device_kind = KINDS.get(plugin.partition(".")[0], "other")
-    device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, device_kind)
-    variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), single=True)
-    allowed = most_allowed(reference, settings)
-    limits = limits_for({plugin: precision}, reference, settings)
+@dataclass(slots=True)
+class _Trial:
+    """Tries precisions of one model; count: how many there are. See `try_precisions`."""
 
-    def outputs() -> OutputsByKind:
-        child, _ = start_child(variant, model, settings, seed=seed)
+    model: Path
+    reference: Reference
+    settings: MeasureSettings
+    seed: int
+    deadline: Deadline
+    count: int
+    profiling: ProfileSettings | None
+    ran: dict[str, Any] | None = None
+    kernels: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def run(self, plugin: str, precision: str) -> PrecisionTrial:
+        """Return what becomes of the model on a plug-in in a precision."""
+        allowed = most_allowed(self.reference, self.settings)
+        limits = limits_for({plugin: precision}, self.reference, self.settings)
+        try:
+            outputs, kernels = ask_with_retry(partial(self._ask, plugin, precision))
+            accuracy = accuracy_of(outputs, self.reference, limits, self.settings)
+        except ChildError as error:
+            why_not = f"it does not run ({error.failed.message})"
+            return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
+        if isinstance(accuracy, MeasurementFailed):
+            return PrecisionTrial(plugin, precision, None, allowed, accuracy.message)
+        if kernels is not None and not accuracy.why_not:
+            self.kernels[precision] = kernels
+        setting = "measure.metric_drop" if self.settings.metric else "measure.low_tolerance"
+        difference = accuracy.worst if accuracy.worst is not None and math.isfinite(accuracy.worst) else None
+        told = accuracy.to_json() if difference is not None else None
+        return PrecisionTrial(plugin, precision, difference, allowed, accuracy.why_not, setting=setting, accuracy=told)
+
+    def _ask(self, plugin: str, precision: str) -> tuple[OutputsByKind, Mapping[str, Any] | None]:
+        """Return the outputs, on as many kinds of inputs as there is time for, and the times of kernels, if asked."""
+        device_kind = KINDS.get(plugin.partition(".")[0], "other")
+        device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, device_kind)
+        counters = {} if self.profiling is None else {"PERF_COUNT": "YES"}
+        variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), counters, single=True)
+        child, loaded = start_child(variant, self.model, self.settings, seed=self.seed)
         with child:
-            return outputs_by_kind(child, kinds)
-
-    try:
-        accuracy = accuracy_of(ask_with_retry(outputs), reference, limits, settings)
-    except ChildError as error:
-        why_not = f"it does not run ({error.failed.message})"
-        return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
-    if isinstance(accuracy, MeasurementFailed):
-        return PrecisionTrial(plugin, precision, None, allowed, accuracy.message)
-    setting = "measure.metric_drop" if settings.metric else "measure.low_tolerance"
-    difference = accuracy.worst if accuracy.worst is not None and math.isfinite(accuracy.worst) else None
-    told = accuracy.to_json() if difference is not None else None
-    return PrecisionTrial(plugin, precision, difference, allowed, accuracy.why_not, setting=setting, accuracy=told)
+            first, *_ = every = list(self.reference.outputs)
+            begun = time.monotonic()
+            outputs = dict(outputs_by_kind(child, [first]))
+            took_s = time.monotonic() - begun
+            if self.ran is None and self.profiling is not None:
+                self.ran = {"int8_kernels": loaded["int8_kernels"], "seconds": took_s, "load_s": loaded["compile_s"]}
+                check_fits(took_s, self.deadline, load_s=loaded["compile_s"])
+            checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * self.deadline.left_s) / self.count
+            if kinds := affordable_kinds(every, took_s, checks_s)[1:]:
+                outputs |= outputs_by_kind(child, kinds)
+            return outputs, None if self.profiling is None else time_kernels(child, self.profiling)
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
@@ -171,10 +213,13 @@ def raise_precisions(
 
 
 def without_untolerated(plugins: Mapping[str, Plugin], tried: Sequence[Mapping[str, Any]]) -> dict[str, Plugin]:
-    """Return plug-ins without the precisions that a model does not tolerate."""
-    out = left_out(tried)
+    """Return plug-ins without the low precisions that a model does not tolerate; without the spare ones not tried."""
+    right = {(t["plugin"], t["precision"]) for t in tried if not t["why_not"]}
+    asked = {t["plugin"] for t in tried}
     return {
-        name: replace(plugin, precisions=tuple(p for p in plugin.precisions if (name, p) not in out))
+        name: replace(plugin, precisions=tuple(p for p in plugin.precisions if p == FULL or (name, p) in right))
+        if name in asked
+        else plugin
         for name, plugin in plugins.items()
     }
 

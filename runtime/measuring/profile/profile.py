@@ -18,8 +18,9 @@ from pipeline.core.errors import DeviceError, list_some
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
+from runtime.machines.devices import PRECISION
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.contest.variant import Variant, input_kinds, outputs_by_kind, start_child
+from runtime.measuring.contest.variant import Variant, input_kinds, outputs_by_kind, start_child, time_kernels
 from runtime.measuring.outputs.outputs import Reference, nan_shares
 from runtime.measuring.outputs.quality import accept_outputs
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
@@ -76,6 +77,7 @@ def profile_model(  # noqa: PLR0913  what else is known of a model has names
     progress: Callable[[str], None],
     reference: Reference | None = None,
     otherwise: Sequence[DeviceSpec] = (),
+    timed: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Profile:
     """Return the measured costs of a model's operations on the devices and of the links between them.
 
@@ -83,7 +85,8 @@ def profile_model(  # noqa: PLR0913  what else is known of a model has names
 
     measuring: tolerances, and the size of dynamic dimensions. A device has a few inferences whatever the time.
     reference: what outputs are compared with, if that is known; else the model is run for it.
-    otherwise: devices that take the place of the others where all of these run the model wrongly.
+    otherwise: devices that take the place of the others where all of these run the model wrongly. timed: what a single
+    device has shown already, by precision; see `try_precisions`.
 
     Raises:
         DeviceError: operations that no device runs; all are listed.
@@ -93,15 +96,18 @@ def profile_model(  # noqa: PLR0913  what else is known of a model has names
     """
     deadline = Deadline.after(settings.seconds or None)
     left_out: dict[str, LeftOut] = {}
-    refused = _refused_by(model, devices, settings, left_out)
+    alone = len(devices) == 1  # then there is no other for what it refuses, which only an error tells
+    refused = {devices[0].name: ()} if alone else _refused_by(model, devices, settings, left_out)
     _check_every_operation_has_a_home(refused, left_out)
     able = [d for d in devices if d.name in refused]
     of_child = replace(measuring, timeout_s=settings.timeout_s)
     ask = partial(_time_kernels, model, measuring=of_child, seed=seed)
     expected = cache(lambda: reference or ask_with_retry(lambda: reference_outputs(model, of_child, seed=seed)))
-    kernels: dict[str, dict[str, Any]] = {}
+    kernels: dict[str, Mapping[str, Any]] = {
+        d.name: timed[d.properties[PRECISION]] for d in able if timed and d.properties[PRECISION] in timed
+    }
     # Those that run everything come first: once they have, it is clear whose fault it is where another fails with them.
-    for device in sorted(able, key=lambda d: bool(refused[d.name])):
+    for device in sorted((d for d in able if d.name not in kernels), key=lambda d: bool(refused[d.name])):
         twin = next((d for d in able if d.name in kernels and _are_alike(d, device, refused)), None)
         if twin is not None:
             kernels[device.name] = kernels[twin.name]
@@ -112,12 +118,14 @@ def profile_model(  # noqa: PLR0913  what else is known of a model has names
             continue
         progress(f"profiling {device.name}")
         others = [d for d in able if d.name not in left_out]
-        share = deadline.share(1 / (len(others) - len(kernels) + 1))  # the links have one, too
+        share = deadline.share(1 / (len(others) - len(kernels) + (not alone)))  # the links have one, too
         shortened = replace(settings, seconds=share.left_s)
         try:
             answered = ask_with_retry(partial(ask, device, others, refused[device.name], shortened))
         except UnfitError as error:
             left_out[device.name] = error.left_out
+            if alone:
+                _check_every_operation_has_a_home(_refused_by(model, devices, settings, left_out), {})
             continue
         wrong = accept_outputs(answered["outputs"], expected(), answered["precisions"], measuring)
         if isinstance(wrong, MeasurementFailed):
@@ -310,8 +318,7 @@ def _time_kernels(
         raise UnfitError(error.failed, COMPILE) from error
     with child:
         try:
-            seconds = min(settings.seconds, settings.timeout_s)
-            times = child.ask("kernels", count=settings.inferences, seconds=seconds)
+            times = time_kernels(child, settings)
             return {**times, "outputs": outputs_by_kind(child, input_kinds(model)), "precisions": loaded["precisions"]}
         except ChildError as error:
             raise UnfitError(error.failed, RUN) from error

@@ -38,7 +38,7 @@ def test_an_answer_beyond_the_limits_has_no_star_and_ends_with_5(
         assert run_command_line([*arguments, *more]) == code
         said = capsys.readouterr()
         assert ("*CPU" in said.out) == (code == 0 and not more)
-    assert "No candidate is within the limits; the best baseline, CPU: p99 is 4.20 ms" in said.err
+    assert "No candidate is within the limits; the best, CPU: p99 is 4.20 ms" in said.err
 
 
 def test_a_faster_runtime_that_nobody_asked_for_is_among_the_first_notes(tmp_path: Path) -> None:
@@ -69,3 +69,17 @@ def test_the_verdict_on_a_scenario_comes_before_a_few_notes(
     assert run_command_line(["tune", str(box), "--out", str(run), "--store", str(store), *more]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[lines.index("It holds.") + 1 :] == [*told, f"Written to {run}: result.json"]
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_scenario_whose_limits_nothing_keeps_ends_with_5(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = result_of(files={"result": "result.json"})
+    beyond = [replace(c, limit="3 GB of memory, 2 GB allowed") for c in kept.configurations]
+    (box := tmp_path / "box.toml").write_text(TWO)
+    arguments = ["tune", str(box), "--out", str(tmp_path / "run"), "--store", str(tmp_path / "store"), *more]
+    for result, code in ((kept, 0), (replace(kept, configurations=beyond), 5)):
+        monkeypatch.setattr(api, "advance_scenario", lambda *_, result=result, **__: result)
+        assert run_command_line(arguments) == code
+    assert f"No candidate is within the limits; the best, {kept.best}: 3 GB of memory" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_a_precision_that_was_disturbed_twice_says_so(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({}))
     monkeypatch.setattr(precisions, "start_child", disturbed)
-    (tried,), _ = try_precisions(Path("m.xml"), [("CPU", "bf16")], MeasureSettings(), seed=0)
+    (tried,) = try_precisions(Path("m.xml"), [("CPU", "bf16")], MeasureSettings(), seed=0).tried
     assert (tried.why_not, tried.transient) == ("it does not run (it was killed by SIGKILL)", True)
 
 

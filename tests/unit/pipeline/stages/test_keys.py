@@ -337,10 +337,12 @@ def test_it_is_told_what_placing_on_halves_of_one_cpu_is_predicted_to_reach(tmp_
     searches = [{"value_s": 0.002, "lower_bound_s": 0.0015}, {"value_s": None, "lower_bound_s": 0.001}]
     write_json(tmp_path / "searches.json", searches)
     entry = Entry(tmp_path, "", {}, {}, {"searches.json": file_digest(tmp_path / "searches.json")})
-    (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0))
+    (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0), 2)
     assert "the best placement is predicted to take 2.00 ms (lower bound 1.50 ms). Device properties" in note
+    (note,) = placing_notes(Outcome(task, entry, ran=True, why="", seconds=0.0), 1)
+    assert "nothing was placed" in note
     plain = replace(task, params={**task.params, "settings_first": ""})
-    assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0)) == []
+    assert placing_notes(Outcome(plain, entry, ran=True, why="", seconds=0.0), 2) == []
 
 
 def test_parts_that_nobody_named_have_their_whole_device_behind_them() -> None:
@@ -348,15 +350,32 @@ def test_parts_that_nobody_named_have_their_whole_device_behind_them() -> None:
     parts = [d["name"] for d in machine.devices if d["name"] != d["plugin"]]
     assert [d["name"] for d in machine.whole] == (["CPU"] if len(parts) == len(machine.devices) else [])
     assert look_at_machine(("A=CPU{INFERENCE_NUM_THREADS=1}",)).whole == ()
-    for whole in ((), ({"name": "CPU"},)):
-        halves = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=True, whole=whole)
-        found = {t.stage: t.params for t in plan_tasks(ModelFile(Path("m.xml"), "0" * 64), Settings(), halves)}
-        assert found["profile"].get("whole", []) == list(whole)
+
+
+@pytest.mark.parametrize(
+    ("changed", "devices", "behind"),
+    [
+        ({}, ["CPU"], []),
+        ({"place.use": ["anneal"]}, ["A", "B"], ["CPU"]),
+        ({"measure.runtime": "auto"}, ["A", "B"], ["CPU"]),
+    ],
+)
+def test_where_nothing_is_placed_on_halves_the_cpu_is_one_device(
+    changed: dict[str, Any], devices: list[str], behind: list[str]
+) -> None:
+    whole = ({"name": "CPU", "properties": {}},)
+    halves = HostMachine(({"name": "A"}, {"name": "B"}), {}, "here", halves=True, whole=whole)
+    settings = Settings().updated(changed, "the test")
+    found = {t.stage: t.params for t in plan_tasks(ModelFile(Path("m.xml"), "0" * 64), settings, halves)}
+    assert [d["name"] for d in found["profile"]["devices"]] == devices
+    assert [d["name"] for d in found["measure"]["devices"]] == devices
+    assert [d["name"] for d in found["profile"].get("whole", [])] == behind
+    assert bool(found["measure"]["settings_first"]) == (not changed or "place.use" in changed)
 
 
 @pytest.mark.parametrize("changed", [{}, {"place.use": ["hsdag"], "coarsen.use": ["fuse", "metis"], "budget": "600s"}])
 def test_a_plan_with_another_seed_is_that_of_the_settings_with_it(changed: dict[str, Any]) -> None:
-    machine = HostMachine(({"name": "A"},), {}, "here", (("CPU", "bf16"),))
+    machine = HostMachine(({"name": "A", "properties": {}},), {}, "here", (("CPU", "bf16"),))
     zero, five = (
         plan_tasks(
             ModelFile(Path("m.xml"), "0" * 64), Settings().updated({**changed, "seed": seed}, "the test"), machine
@@ -380,7 +399,7 @@ def test_a_plan_with_another_seed_is_that_of_the_settings_with_it(changed: dict[
 def test_runs_of_other_seeds_share_the_stages_in_which_nothing_is_random(
     changed: dict[str, Any], shared: set[str]
 ) -> None:
-    machine = HostMachine(({"name": "A"},), {}, "here", (("CPU", "bf16"),))
+    machine = HostMachine(({"name": "A", "properties": {}},), {}, "here", (("CPU", "bf16"),))
     learning = {"place.use": ["hsdag"], **changed}
     runs = [
         {t.stage: t.key for t in plan_tasks(ModelFile(Path("m.xml"), "0" * 64), settings, machine)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import numpy_helper
 
 from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
-from coarsen.reading.model.read import save_model
+from coarsen.reading.model.read import read_with_inputs, save_model
 from coarsen.reading.read_in_process import read_in_process
 from coarsen.reading.reference import reference
 from coarsen.reading.reference.first_departure import first_departure
@@ -96,6 +97,18 @@ def test_what_onnx_runtime_does_not_run_is_run_as_it_is_read(tmp_path: Path, mon
     facts = json.loads((tmp_path / FACTS).read_text(encoding="utf-8"))
     assert facts["executor"] == reference.AS_READ
     assert facts["why_not"] == ["ONNX Runtime does not run the model: no kernel"]
+
+
+def test_what_has_run_the_model_with_its_sizes_gives_its_outputs_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = perceptron(tmp_path / "m.onnx")
+    found, _ = read_with_inputs(path, InputShapes(("x=3x24",)))
+    assert found.request is not None
+    monkeypatch.setattr(reference.ov.Core, "compile_model", None)  # it is not compiled again
+    order, drawn = replace(ORDER, source=False), reference.CheckInputs({}, 8)
+    reference.write_outputs(found.model, path, tmp_path, order, drawn, flops=1.0, request=found.request)
+    assert {a["output_0"].shape[0] for a in load_by_kind(tmp_path / NORMALISED).values()} == {3}
 
 
 def test_a_model_with_state_is_run_through_a_sequence(tmp_path: Path) -> None:

@@ -98,6 +98,16 @@ class Held(Truth):
 
 
 @dataclass
+class Computing(Truth):
+    """The same; the only plug-in computes in bf16."""
+
+    def start(self, variant: Variant, control: Variant, **how: Any) -> Start | MeasurementFailed:
+        begun = super().start(variant, control, **how)
+        told: Any = {"compile_s": 0.1, "precisions": {variant.target: "bf16"}}
+        return replace(begun, loaded=told) if isinstance(begun, Start) else begun
+
+
+@dataclass
 class Reporting(Truth):
     """The same; what the plug-in reports of a variant is its name unless said."""
 
@@ -537,6 +547,17 @@ def test_equal_devices_are_one_and_have_one_start() -> None:
     found = compete(truth, DEFAULT, a, b, other, variant("fast"))
     assert found.entries["B"].left == "the same as A"
     assert [truth.count(name, "screening") > 0 for name in "ABC"] == [True, False, True]
+
+
+def test_a_device_that_is_the_plug_ins_default_with_its_precision_named_has_no_start() -> None:
+    truth = Computing({"default": 1.0, "f32": 2.0, "bf16": 1.0, "fast": 0.8})
+    devices = []
+    for precision in ("f32", "bf16"):
+        device = replace(DEFAULT.devices[0], properties={"INFERENCE_PRECISION_HINT": precision})
+        devices.append(replace(variant(precision, "device"), target=DEFAULT.target, devices=(device,)))
+    found = compete(truth, DEFAULT, *devices, variant("fast"))
+    assert found.entries["bf16"].left == "the same as default"
+    assert [truth.count(name, "screening") > 0 for name in ("f32", "bf16")] == [True, False]
 
 
 @pytest.mark.parametrize(

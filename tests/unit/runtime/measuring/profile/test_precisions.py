@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
-from pipeline.core.settings import MeasureSettings
+from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.settings.config import Settings
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.plan import plan_tasks
@@ -29,6 +28,7 @@ from runtime.measuring.profile.precisions import (
     low_precisions,
     precision_notes,
     raise_precisions,
+    spare_precisions,
     trials_to_json,
     try_precisions,
     without_untolerated,
@@ -118,33 +118,75 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     monkeypatch.setattr(precisions, "start_child", start)
     monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
     pairs = [("CPU", "bf16"), ("CPU", "f16"), ("CPU", "u4")]
-    bf16, f16, u4 = trials_to_json(try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0)[0])
+    bf16, f16, u4 = trials_to_json(
+        try_precisions(Path("m.xml"), pairs, MeasureSettings(low_tolerance=0.06), seed=0).tried
+    )
     assert (bf16["why_not"], round(bf16["difference"], 6)) == ("", 0.05)
     assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
     assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
 
 
-@pytest.mark.parametrize(("load_s", "at_once"), [(1.0, 2), (60.0, 1)])
-def test_short_trials_run_side_by_side(monkeypatch: pytest.MonkeyPatch, load_s: float, at_once: int) -> None:
-    there, most = [0], [0]
-    met = threading.Barrier(at_once, timeout=5)
+def test_what_else_a_cpu_can_is_tried_where_it_does_not_tolerate_the_default(halves: Any) -> None:
+    cpu = {"CPU": replace(CPU, precisions=("f32", "bf16", "f16"))}
+    low = low_precisions(halves, cpu)
+    assert (low, spare_precisions(low, halves, cpu)) == ([("CPU", "bf16")], [("CPU", "f16")])
+    plain = {"CPU": replace(cpu["CPU"], default_precision="f32")}
+    assert low_precisions(halves[:1], plain) == [("CPU", "bf16"), ("CPU", "f16")]
 
-    def start(*_: Any, **__: Any) -> tuple[Told, dict[str, Any]]:
-        there[0] += 1
-        most[0] = max(most[0], there[0])
-        met.wait()
-        there[0] -= 1
-        return Told(1.0), {}
 
-    reference = Reference({TIMED: {"output_0": np.ones(1)}}, load_s=load_s)
-    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: reference)
+@pytest.mark.parametrize(("output", "tried"), [(1.0, ["bf16"]), (2.0, ["bf16", "f16"])])
+def test_a_spare_precision_is_tried_only_where_no_other_is_accurate(
+    output: float, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.ones(1)}}))
+    monkeypatch.setattr(precisions, "start_child", lambda *_, **__: (Told(output), {}))
+    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
+    low, spare = [("CPU", "bf16")], [("CPU", "f16")]
+    found = trials_to_json(try_precisions(Path("m.xml"), low, MeasureSettings(), seed=0, spare=spare).tried)
+    assert [t["precision"] for t in found] == tried
+    plugins = {"CPU": replace(CPU, precisions=("f32", "bf16", "f16")), "GPU": replace(CPU, precisions=("f32", "f16"))}
+    left = without_untolerated(plugins, found)
+    assert left["CPU"].precisions == (("f32", "bf16") if tried == ["bf16"] else ("f32",))
+    assert left["GPU"].precisions == ("f32", "f16")  # nobody tried any of its own
+
+
+def test_kernels_of_a_single_device_are_timed_meanwhile_and_the_reference_is_not_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs = {"bf16": 1.0, "f16": 2.0}
+    loaded: Any = {"int8_kernels": ["conv"], "compile_s": 2.0}
+    known = Reference({"noise": {"output_0": np.ones(1)}, "zeros": {"output_0": np.ones(1)}})
+
+    def start(variant: Any, *_: Any, **__: Any) -> tuple[Told, dict[str, Any]]:
+        assert variant.properties == {"PERF_COUNT": "YES"}
+        return Told(outputs[variant.devices[0].properties["INFERENCE_PRECISION_HINT"]]), loaded
+
+    def asked(child: Told, kinds: Any) -> dict[str, Any]:
+        return {kind: {"output_0": np.array([child.output])} for kind in kinds}
+
+    monkeypatch.setattr(precisions, "known_reference", lambda *_: known)
+    monkeypatch.setattr(precisions, "reference_outputs", None)  # it is not asked
     monkeypatch.setattr(precisions, "start_child", start)
-    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.ones(1)}})
-    pairs = [("CPU", "bf16"), ("CPU", "f16")]
-    tried, _ = try_precisions(Path("m.xml"), pairs, MeasureSettings(), seed=0)
-    assert [t.precision for t in tried] == ["bf16", "f16"]
-    assert most == [at_once]
+    monkeypatch.setattr(precisions, "outputs_by_kind", asked)
+    monkeypatch.setattr(precisions, "time_kernels", lambda child, _: {"of": child.output})
+    pairs, how = [("CPU", "f16"), ("CPU", "bf16")], {"seed": 0, "profiling": ProfileSettings()}
+    trials = try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how)
+    assert trials.kernels == {"bf16": {"of": 1.0}}  # not of what is wrong
+    assert trials.ran == {"int8_kernels": ["conv"], "seconds": trials.ran["seconds"], "load_s": 2.0}
+    assert [t.accuracy["kinds"] for t in trials.tried if t.accuracy] == [["noise", "zeros"]] * 2
+    with pytest.raises(UsageError, match="loading the model 2 s, and 5 s of the budget are left"):
+        try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how, deadline=Deadline.after(5.0, lambda: 0.0))
+
+
+def test_a_spare_precision_is_not_tried_within_a_short_budget(halves: Any) -> None:
+    (device,) = (make_spec("CPU", "CPU", {}, {"CPU": CPU}).to_json(),)
+    machine = HostMachine((device,), {}, "here", (("CPU", "bf16"),), spare=(("CPU", "f16"),))
+    assert stages(machine, budget="30s")["precisions"].params["spare"] == []
+    long = stages(machine, budget="120s")["precisions"].params
+    assert (long["spare"], long["profiling"]["inferences"]) == ([["CPU", "f16"]], 60)
+    two = HostMachine((device, device), {}, "here", (("CPU", "bf16"),))
+    assert stages(two)["precisions"].params.get("profiling") is None
 
 
 def stages(machine: HostMachine, **settings: Any) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import pytest
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Graph
+from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.links import fit_link
 from runtime.measuring.profile import profile as module
 from runtime.measuring.profile.fusion import cpu_kernels
+from runtime.measuring.profile.left_out import COMPILE, UnfitError
 from runtime.measuring.profile.profile import BYTES_PER_FLOP, Profile, kernel_labels, profile_model, share_out
 from tests.models import two_towers
 from tests.strategies import graph_of
@@ -60,8 +62,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
     return write(two_towers(2, width=768), tmp_path_factory.mktemp("towers"))  # large: most of its time is kernels
 
 
-def run(written: tuple[Path, Graph], devices: tuple[DeviceSpec, ...] | None = None) -> Profile:
-    alike: dict[str, Any] = {"measuring": MeasureSettings(), "seed": 0, "progress": lambda text: None}
+def run(written: tuple[Path, Graph], devices: tuple[DeviceSpec, ...] | None = None, **more: Any) -> Profile:
+    alike: dict[str, Any] = {"measuring": MeasureSettings(), "seed": 0, "progress": lambda text: None, **more}
     return profile_model(*written, devices or two_cpus(), SETTINGS, **alike)
 
 
@@ -167,6 +169,31 @@ def test_of_equal_devices_one_is_asked_what_it_refuses(
     with pytest.raises(DeviceError, match=r"1 operation\(s\) run on none of A, B: sum\."):
         run(written)
     assert asked == ["A"]
+
+
+def test_what_a_single_device_refuses_is_asked_only_if_it_does_not_compile_the_model(
+    written: tuple[Path, Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnfitError(MeasurementFailed("refused", "no such operation"), COMPILE)
+
+    monkeypatch.setattr(module, "_refused_by_device", lambda *_: ("sum",))
+    monkeypatch.setattr(module, "_time_kernels", refuse)
+    monkeypatch.setattr(module, "reference_outputs", lambda *_, **__: Reference({}))
+    with pytest.raises(DeviceError, match=r"1 operation\(s\) run on none of A: sum\."):
+        run(written, unlike()[:1])
+
+
+def test_kernels_of_a_single_device_that_were_timed_before_are_not_timed_again(
+    written: tuple[Path, Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (device, _), asked = unlike(), list[str]()
+    monkeypatch.setattr(module, "_refused_by_device", lambda *_: asked.append("support") or ())
+    monkeypatch.setattr(module, "_time_kernels", lambda *_, **__: asked.append("kernels"))
+    timed = {"kernels": [[["left0"], 0.5]], "latency_s": 1.0, "mean_s": 1.0}
+    precision = device.properties["INFERENCE_PRECISION_HINT"]
+    found = run(written, (device,), timed={precision: timed}, reference=Reference({}))
+    assert (asked, found.latency_s, found.covered) == ([], {"A": 1.0}, {"A": 0.5})
 
 
 def test_the_cpus_kernels_join_a_product_with_its_activation(written: tuple[Path, Graph]) -> None:
