@@ -154,7 +154,7 @@ def test_a_spare_precision_is_tried_only_where_no_other_is_accurate(
 def test_kernels_of_a_single_device_are_timed_meanwhile_and_the_reference_is_not_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outputs = {"bf16": 1.0, "f16": 2.0}
+    outputs = {"f32": 1.0, "bf16": 1.0, "f16": 2.0}
     loaded: Any = {"int8_kernels": ["conv"], "compile_s": 2.0}
     known = Reference({"noise": {"output_0": np.ones(1)}, "zeros": {"output_0": np.ones(1)}})
 
@@ -175,6 +175,9 @@ def test_kernels_of_a_single_device_are_timed_meanwhile_and_the_reference_is_not
     assert trials.kernels == {"bf16": {"of": 1.0}}  # not of what is wrong
     assert trials.ran == {"int8_kernels": ["conv"], "seconds": trials.ran["seconds"], "load_s": 2.0}
     assert [t.accuracy["kinds"] for t in trials.tried if t.accuracy] == [["noise", "zeros"]] * 2
+    trials = try_precisions(Path("m.xml"), pairs[:1], MeasureSettings(), **how)
+    assert [t.precision for t in trials.tried] == ["f16"]
+    assert trials.kernels == {"f32": {"of": 1.0}}  # in which the device computes instead
     with pytest.raises(UsageError, match="loading the model 2 s, and 5 s of the budget are left"):
         try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how, deadline=Deadline.after(5.0, lambda: 0.0))
 
