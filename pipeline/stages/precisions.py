@@ -44,4 +44,4 @@ def try_low_precisions(work: StepContext) -> None:
     write_json(work.out / "ran.json", reference.ran)
 
 
-PRECISIONS = RunStage(name="precisions", version=8, plan=plan_precisions, execute=try_low_precisions, seeded=False)
+PRECISIONS = RunStage(name="precisions", version=9, plan=plan_precisions, execute=try_low_precisions, seeded=False)

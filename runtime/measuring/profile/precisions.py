@@ -20,7 +20,7 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import Variant, outputs_by_kind, start_child
 from runtime.measuring.outputs.outputs import OutputsByKind, Reference
-from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed
+from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed, why_only_full
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.process.retry import ask_with_retry
 
@@ -75,6 +75,9 @@ def try_precisions(
     """
     reference = reference_outputs(model, settings, seed=seed)
     check_fits(reference.seconds, deadline, load_s=reference.load_s)
+    if why_not := why_only_full(reference, settings):
+        allowed = most_allowed(reference, settings)
+        return [PrecisionTrial(*pair, None, allowed, why_not) for pair in pairs], reference
     checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * deadline.left_s) / max(1, len(pairs))
     kinds = affordable_kinds(list(reference.outputs), reference.seconds, checks_s)
 
@@ -183,11 +186,14 @@ def precision_notes(
     tried: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
+    out: dict[tuple[str, str, str], list[str]] = {}
+    for t in tried:
+        if t["why_not"]:
+            out.setdefault((t["plugin"], t["why_not"], t["setting"]), []).append(t["precision"])
     words = [
-        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']}."
-        + (f" {t['setting']} may allow more." if t["setting"] else "")
-        for t in tried
-        if t["why_not"]
+        f"{' and '.join(low)} {'is' if len(low) == 1 else 'are'} left out on {plugin}: {why_not}."
+        + (f" {setting} may allow more." if setting else "")
+        for (plugin, why_not, setting), low in out.items()
     ]
     before = {d["name"]: d["properties"].get(PRECISION) for d in asked}
     changed = [

@@ -125,6 +125,15 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
 
 
+def test_no_low_precision_is_tried_where_computed_numbers_choose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = Reference({"noise": {"output_0": np.ones((3, 4))}}, chosen=["output_0"])
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: reference)
+    monkeypatch.setattr(precisions, "start_child", lambda *_, **__: pytest.fail("a precision was tried"))
+    tried, _ = try_precisions(Path("m.xml"), [("CPU", "bf16"), ("CPU", "f16")], MeasureSettings(), seed=0)
+    [note] = precision_notes(trials_to_json(tried), [], [])
+    assert note.startswith("bf16 and f16 are left out on CPU: computed numbers choose the rows of output_0")
+
+
 @pytest.mark.parametrize(("load_s", "at_once"), [(1.0, 2), (60.0, 1)])
 def test_short_trials_run_side_by_side(monkeypatch: pytest.MonkeyPatch, load_s: float, at_once: int) -> None:
     there, most = [0], [0]
