@@ -6,12 +6,13 @@ input that an LSTM, a Tanh or a Sigmoid gave, moved but not computed with. Any o
 and its LSTM stays as it is. The plug-in looks for a state that is quantised as it runs: the initial zeros are made of
 the input, since a constant would be folded.
 
-Its kernels compute `TILE` numbers at once, and take up to three times as long for an input or a state of 96 as for one
-of 128: both are filled up with zeros, which change nothing.
+Its kernels compute `TILE` numbers at once, in 16 bits `SMALL`, and take up to three times as long for a width of 100 as
+for 128: input and state are filled up with zeros, which change nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,32 +30,21 @@ LEAST = -128  # of integers of 8 bits, signed or not
 TINY = float(np.finfo(np.float32).tiny)
 LARGEST = 127  # of the integers that weights become
 USUAL = ["sigmoid", "tanh", "tanh"]  # activations of an LSTM, whose output then lies within [-1, 1]
-X, STATE, CELL, LENGTHS, WEIGHTS, BIAS = 0, 1, 2, 3, (4, 5), 6  # inputs of an LSTM
-GATES = 4
-TILE, SMALL = 64, 32  # numbers of 8 bits in a tile of AMX; what is not larger than half of one gains nothing
+X, STATE, WEIGHTS = 0, 1, (4, 5)  # inputs of an LSTM
+SEQUENCES = {LSTM: (opset.lstm_sequence,), "GRUSequence": (opset.gru_sequence, "linear_before_reset")}
+KEPT = ("direction", "activations", "activations_alpha", "activations_beta", "clip")
+TILE, SMALL = 64, 32  # numbers of 8 and of 16 bits in a row of a tile of AMX; smaller layers gain nothing
 BOUNDED = ("Tanh", "Sigmoid", "Softmax")
 MOVES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Slice", "StridedSlice", "Split", "VariadicSplit", "Gather")
 
 
 def quantise_recurrent(model: ov.Model) -> list[str]:
     """Quantise input, state and weights of LSTMs that allow it, in a model, which is changed; return their names."""
-    operations = model.get_ordered_ops()
-    known = {op.get_friendly_name(): op for op in operations if _fits(op)}
-    if not known:
-        return []
-    folded = model.clone()
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(folded)
-    plain = {op.get_friendly_name(): op for op in folded.get_ordered_ops()}
-    taken = {op.get_friendly_name() for op in operations}
+    taken = {op.get_friendly_name() for op in model.get_ordered_ops()}
     written = []
-    for name, op in known.items():
-        constants = [constant_value(plain[name].input_value(i)) for i in (*WEIGHTS, BIAS)] if name in plain else [None]
-        if any(each is None for each in constants):
-            continue
-        weights = [np.asarray(each, np.float32) for each in constants]
-        op, weights = _filled_up(op, weights, name, taken)
+    for op, weights in _with_weights(model, _fits):
+        name = op.get_friendly_name()
+        op, weights = _filled_up(op, weights, TILE, taken)
         for i, each in zip(WEIGHTS, weights, strict=False):
             stored = quantised_rows(each)
             op.input(i).replace_source_output(unpack_weights(stored, f"{name}/{'WR'[i - WEIGHTS[0]]}", taken).output(0))
@@ -73,44 +63,76 @@ def quantise_recurrent(model: ov.Model) -> list[str]:
     return written
 
 
-def _filled_up(op: Any, weights: list[Float32], name: str, taken: set[str]) -> tuple[Any, list[Float32]]:
-    """Return an LSTM in whole tiles that takes another's place, and its weights [d, 4 n, k] and bias [d, 4 n].
+def fill_up_recurrent(model: ov.Model) -> list[str]:
+    """Fill recurrent layers up to whole tiles of 16 bits in a model, which is changed; return their names."""
+
+    def is_narrow(op: Any) -> bool:
+        return (
+            op.get_type_name() in SEQUENCES and _whole_tiles(size := op.get_attributes()["hidden_size"], SMALL) > size
+        )
+
+    taken = {op.get_friendly_name() for op in model.get_ordered_ops()}
+    return [
+        _filled_up(op, weights, SMALL, taken)[0].get_friendly_name() for op, weights in _with_weights(model, is_narrow)
+    ]
+
+
+def _with_weights(model: ov.Model, fits: Callable[[Any], bool]) -> list[tuple[Any, list[Float32]]]:
+    """Return the recurrent layers that fit and whose constants are known: weights [d, g n, k] twice, bias [d, b n]."""
+    known = {op.get_friendly_name(): op for op in model.get_ordered_ops() if fits(op)}
+    if not known:
+        return []
+    folded = model.clone()
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(folded)
+    plain = {op.get_friendly_name(): op for op in folded.get_ordered_ops() if op.get_friendly_name() in known}
+    found = []
+    for name, same in plain.items():
+        constants = [constant_value(value) for value in same.input_values()[-3:]]
+        if not any(each is None for each in constants):
+            found.append((known[name], [np.asarray(each, np.float32) for each in constants]))
+    return found
+
+
+def _filled_up(op: Any, weights: list[Float32], tile: int, taken: set[str]) -> tuple[Any, list[Float32]]:
+    """Return a layer in whole tiles that takes another's place, and its weights [d, g n, k] and bias [d, b n].
 
     What is added computes zeros, or what nothing reads, whatever the input is.
     """
     (directions, _, width), hidden = weights[0].shape, weights[1].shape[-1]
-    wide, large = _whole_tiles(width), _whole_tiles(hidden)
+    wide, large = _whole_tiles(width, tile), _whole_tiles(hidden, tile)
     if (wide, large) == (width, hidden):
         return op, weights
+    name = op.get_friendly_name()
     filled = []
-    for each, inner in zip(weights, (wide, large, None), strict=True):
-        gates = each.reshape(directions, GATES, hidden, -1)  # [d, 4, n, k]
-        more = 0 if inner is None else inner - gates.shape[-1]
-        gates = np.pad(gates, [(0, 0), (0, 0), (0, large - hidden), (0, more)])
-        filled.append(gates.reshape(directions, GATES * large, *([] if inner is None else [-1])))
-
-    def widened(i: int, by: int) -> Any:
-        return set_name(opset.pad(op.input_value(i), [0, 0, 0], [0, 0, by], "constant"), f"{name}/filled_{i}", taken)
-
-    first = [widened(X, wide - width), *(widened(i, large - hidden) for i in (STATE, CELL)), op.input_value(LENGTHS)]
+    for each, inner in zip(weights, (wide, large, 1), strict=True):
+        gates = each.reshape(directions, -1, hidden, each.shape[2] if each.ndim == 3 else 1)  # [d, g, n, k]
+        gates = np.pad(gates, [(0, 0), (0, 0), (0, large - hidden), (0, inner - gates.shape[-1])])
+        filled.append(gates.reshape(directions, -1, *[inner] * (each.ndim - 2)))
+    *first, lengths = op.input_values()[:-3]
+    for i, by in enumerate([wide - width, *[large - hidden] * (len(first) - 1)]):
+        first[i] = set_name(opset.pad(first[i], [0, 0, 0], [0, 0, by], "constant"), f"{name}/filled", taken)
     constants = [set_name(opset.constant(each), f"{name}/constant", taken) for each in filled]
-    lstm = opset.lstm_sequence(*first, *constants, large, op.get_attributes()["direction"])
-    lstm.set_friendly_name(name)
-    for end, inner in zip(op.outputs(), lstm.outputs(), strict=True):
+    make, *names = SEQUENCES[op.get_type_name()]
+    attributes = {key: value for key, value in op.get_attributes().items() if key in (*KEPT, *names)}
+    whole = make(*first, lengths, *constants, large, **attributes)
+    whole.set_friendly_name(name)
+    for end, inner in zip(op.outputs(), whole.outputs(), strict=True):
         narrow = set_name(opset.slice(inner, [0], [hidden], [1], [-1]), f"{name}/narrowed", taken).output(0)
         narrow.set_names(end.get_names())
         for reader in end.get_target_inputs():
             reader.replace_source_output(narrow)
-    return lstm, filled
+    return whole, filled
 
 
-def _whole_tiles(size: int) -> int:
-    """Return a size of whole tiles.
+def _whole_tiles(size: int, tile: int) -> int:
+    """Return a size of whole tiles, or as it is where it is small.
 
-    >>> [_whole_tiles(size) for size in (32, 40, 64, 96)]
+    >>> [_whole_tiles(size, 64) for size in (32, 40, 64, 96)]
     [32, 64, 64, 128]
     """
-    return size if size <= SMALL else -(-size // TILE) * TILE
+    return size if size <= SMALL else -(-size // tile) * tile
 
 
 def quantised_rows(weights: Float32) -> QuantisedWeights:

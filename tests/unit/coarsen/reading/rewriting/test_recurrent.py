@@ -13,7 +13,7 @@ from openvino import opset13 as op
 from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.read_in_process import read_in_process
-from coarsen.reading.rewriting.recurrent import quantise_recurrent, quantised_rows
+from coarsen.reading.rewriting.recurrent import fill_up_recurrent, quantise_recurrent, quantised_rows
 from pipeline.shared.model_forms import FORMS, INT8_LSTM, ModelForm, form_file, form_notes
 from pipeline.shared.payload import read_json
 from tests.exported_models import FLOAT, OnnxGraph
@@ -63,6 +63,38 @@ def test_the_second_lstm_runs_in_int8_and_nearly_the_same(directions: int, way: 
     expected, found = (core.compile_model(each, "CPU", how)(x)[0] for each in (plain, rewritten))
     distance = np.linalg.norm(found - expected) / np.linalg.norm(expected)
     assert 0 < distance < 0.1  # steps of 1/128, of states of about 0.1
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "linear before reset"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_recurrent_layer_that_is_filled_up_gives_the_same(kind: str, directions: int) -> None:
+    rng, hidden, width = np.random.default_rng(0), 40, 5
+    gates = 4 if kind == "lstm" else 3
+
+    def drawn(*shape: int) -> Any:
+        return op.constant(rng.standard_normal(shape).astype(np.float32) / 4)
+
+    x = op.parameter([1, 6, width], np.float32, name="x")
+    states = [drawn(1, directions, hidden) for _ in range(gates - 2)]
+    weights = [drawn(directions, gates * hidden, size) for size in (width, hidden)]
+    bias = drawn(directions, (gates + (kind == "linear before reset")) * hidden)
+    given = (x, *states, op.constant(np.array([6], np.int32)), *weights, bias)
+    way = "bidirectional" if directions == 2 else "forward"
+    if kind == "lstm":
+        layer = op.lstm_sequence(*given, hidden, way, activations=["sigmoid", "tanh", "relu"])
+    else:
+        layer = op.gru_sequence(*given, hidden, way, linear_before_reset=kind != "gru")
+    model = ov.Model([op.result(end) for end in layer.outputs()], [x], "m")
+    names, values = [end.get_names() for end in model.outputs], rng.standard_normal((1, 6, width)).astype(np.float32)
+    how = {"INFERENCE_PRECISION_HINT": "f32"}
+    expected = list(ov.Core().compile_model(model, "CPU", how)(values).values())
+    assert fill_up_recurrent(model) == [layer.get_friendly_name()]
+    [whole] = [each for each in model.get_ordered_ops() if each.get_type_name().endswith("Sequence")]
+    assert whole.get_attributes()["hidden_size"] == 64
+    assert [end.get_names() for end in model.outputs] == names
+    for found, wanted in zip(ov.Core().compile_model(model, "CPU", how)(values).values(), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert fill_up_recurrent(model) == []
 
 
 def one_lstm(
