@@ -34,7 +34,7 @@ class ReferenceFacts:
     way: what was done, in words, where the model read as usual departed from the reference; "" where it did not.
     departed: how far. cost: times as long as an inference takes that way. unstable: outputs that change far where the
     inputs change by as little as rounding does. cross_check: why OpenVINO's reference implementation did not check what
-    OpenVINO itself gave; "" where it did, or was not needed.
+    OpenVINO itself gave; "" where it did, or was not needed. chosen: outputs whose rows are chosen by computed numbers.
     """
 
     executor: str = ""
@@ -46,6 +46,7 @@ class ReferenceFacts:
     cost: float = 1.0
     unstable: list[str] = field(default_factory=list)
     cross_check: str = ""
+    chosen: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

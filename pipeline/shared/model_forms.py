@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.core.errors import list_some
 
 FORMS = "forms.json"  # `ModelForm`s as JSON values, the model as it was read first, beside the normalised model
-INT8_WEIGHTS, FLOAT_WEIGHTS, INT8_LSTM = "int8-weights", "float-weights", "int8-lstm"
+INT8_WEIGHTS, FLOAT_WEIGHTS, INT8_LSTM, FILLED = "int8-weights", "float-weights", "int8-lstm", "whole-tiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,16 @@ def form_graph(rewrite: str) -> str:
 
 def form_notes(forms: Sequence[ModelForm]) -> list[str]:
     """Return in sentences which forms of a model there are beside the one that was read."""
+    what_of = {
+        INT8_LSTM: "can be computed in int8, input and state rounded to 1/128",
+        FILLED: "can be filled up with zeros to a width that low precisions compute faster",
+    }
     recurrent = [
-        f"{list_some(form.products)} can be computed in int8, input and state rounded to 1/128: it is tried as "
-        f"{form.rewrite.replace('-', ' ')}."
+        f"{list_some(form.products)} {what_of[form.rewrite]}: it is tried as {form.rewrite.replace('-', ' ')}."
         for form in forms
-        if form.rewrite == INT8_LSTM
+        if form.rewrite in what_of
     ]
-    others = [form for form in forms if form.rewrite not in ("", INT8_LSTM)]
+    others = [form for form in forms if form.rewrite and form.rewrite not in what_of]
     if not others:
         return recurrent
     first, names = others[0], list_some([form.rewrite.replace("-", " ") for form in others])

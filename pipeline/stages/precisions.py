@@ -63,4 +63,4 @@ def try_low_precisions(work: StepContext) -> None:
     write_json(work.out / "kernels.json", trials.kernels)
 
 
-PRECISIONS = RunStage(name="precisions", version=9, plan=plan_precisions, execute=try_low_precisions, seeded=False)
+PRECISIONS = RunStage(name="precisions", version=10, plan=plan_precisions, execute=try_low_precisions, seeded=False)

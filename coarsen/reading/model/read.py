@@ -252,7 +252,7 @@ def _refusal_error(path: Path, message: str) -> ModelError:
     return ModelError(f"OpenVINO cannot read {path}: {refusal_in_words(message)}.", CHECK_FILE)
 
 
-def _bodies_of(op: Any) -> list[tuple[ov.Model, int]]:
+def bodies_of(op: Any) -> list[tuple[ov.Model, int]]:
     """Return the models inside an If, Loop or TensorIterator, each with how often it runs, 1 if that is not known."""
     match op.get_type_name():
         case "If":
@@ -266,7 +266,7 @@ def models_within(model: ov.Model) -> Iterator[ov.Model]:
     """Yield a model and the models in its bodies, and in theirs."""
     yield model
     for op in model.get_ordered_ops():
-        for body, _ in _bodies_of(op):
+        for body, _ in bodies_of(op):
             yield from models_within(body)
 
 
@@ -404,7 +404,7 @@ def _read_operation(op: Any, inputs: list[tuple[int, int]], input_shapes: list[S
     integer = all(kind.get_type_name() in _INTEGERS for kind in types)
     sizes = [-(-int(count_elements(shape)) * kind.bitwidth // 8) for shape, kind in zip(shapes, types, strict=True)]
     attributes = op.get_attributes() if op_type in ATTRIBUTED or op_type in ("ReadValue", "Assign") else {}
-    bodies = [(_read_operations(body), runs) for body, runs in _bodies_of(op)]
+    bodies = [(_read_operations(body), runs) for body, runs in bodies_of(op)]
     if bodies:
         flops = max(runs * sum(inner.flops for inner in body) for body, runs in bodies)
         weight_bytes = sum(inner.weight_bytes for body, _ in bodies for inner in body)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import openvino as ov
 
 from coarsen.reading.model.size_trial import DEVICE, PROPERTIES
+from coarsen.reading.reference.chosen_rows import chosen_outputs
 from coarsen.reading.reference.float_model import float_twin
 from pipeline.core.errors import MissingPackageError, ModelError
 from pipeline.shared.checks import (
@@ -87,7 +88,7 @@ def write_outputs(
     inference. request: of the normalised model, if it has been compiled. A fault is told in `FACTS`.
     """
     begun = time.monotonic()
-    facts = ReferenceFacts()
+    facts = ReferenceFacts(chosen=chosen_outputs(model))
     try:
         if not (out / CHECKS).exists():
             save_by_kind(out / CHECKS, drawn.checks(model))

@@ -12,8 +12,17 @@ import openvino as ov
 from coarsen.reading.model.read import models_within, save_model, to_graph
 from coarsen.reading.rewriting.compression import compress_weights
 from coarsen.reading.rewriting.integer_products import dequantise_products, integer_products
-from coarsen.reading.rewriting.recurrent import LSTM, quantise_recurrent
-from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_graph
+from coarsen.reading.rewriting.recurrent import SEQUENCES, fill_up_recurrent, quantise_recurrent
+from pipeline.shared.model_forms import (
+    FILLED,
+    FLOAT_WEIGHTS,
+    FORMS,
+    INT8_LSTM,
+    INT8_WEIGHTS,
+    ModelForm,
+    form_file,
+    form_graph,
+)
 from pipeline.shared.payload import save_graph
 
 UNPACKING = ("Convert", "Subtract", "Multiply", "Reshape", "Transpose")  # what may stand between weights and a product
@@ -32,9 +41,10 @@ def write_forms(
     forms = [ModelForm(compressed=compressed_products(model))]
     lossless = bool(integer_products(model))
     rewrites = _form_makers(lossless=lossless, weights_int8=weights_int8)
-    if any(op.get_type_name() == LSTM for op in model.get_ordered_ops()):
+    if any(op.get_type_name() in SEQUENCES for op in model.get_ordered_ops()):
         rewrites = {
             INT8_LSTM: _with_int8_lstms,
+            FILLED: _in_whole_tiles,
             **rewrites,
         }
     for rewrite, rewritten in rewrites.items():
@@ -64,9 +74,16 @@ def _form_makers(*, lossless: bool, weights_int8: bool) -> dict[str, Callable[[o
 
 
 def _with_int8_lstms(changed: ov.Model) -> list[str]:
-    """Let LSTMs be computed in int8 and products in floating point; return the LSTMs."""
+    """Let LSTMs be computed in int8, and all else as in whole tiles; return the LSTMs."""
+    written = quantise_recurrent(changed)
+    _in_whole_tiles(changed)
+    return written
+
+
+def _in_whole_tiles(changed: ov.Model) -> list[str]:
+    """Fill recurrent layers up, and let products be computed in floating point; return those layers."""
     dequantise_products(changed, packed=False)
-    return quantise_recurrent(changed)
+    return fill_up_recurrent(changed)
 
 
 def compressed_products(model: ov.Model) -> int:

@@ -5,10 +5,14 @@ input and state are quantised to one fixed scale. The state has one: what an LST
 input that an LSTM, a Tanh or a Sigmoid gave, moved but not computed with. Any other input has no range that is known,
 and its LSTM stays as it is. The plug-in looks for a state that is quantised as it runs: the initial zeros are made of
 the input, since a constant would be folded.
+
+Its kernels compute `TILE` numbers at once, in 16 bits `SMALL`, and take up to three times as long for a width of 100 as
+for 128: input and state are filled up with zeros, which change nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,29 +31,22 @@ TINY = float(np.finfo(np.float32).tiny)
 LARGEST = 127  # of the integers that weights become
 USUAL = ["sigmoid", "tanh", "tanh"]  # activations of an LSTM, whose output then lies within [-1, 1]
 X, STATE, WEIGHTS = 0, 1, (4, 5)  # inputs of an LSTM
+SEQUENCES = {LSTM: (opset.lstm_sequence,), "GRUSequence": (opset.gru_sequence, "linear_before_reset")}
+KEPT = ("direction", "activations", "activations_alpha", "activations_beta", "clip")
+TILE, SMALL = 64, 32  # numbers of 8 and of 16 bits in a row of a tile of AMX; smaller layers gain nothing
 BOUNDED = ("Tanh", "Sigmoid", "Softmax")
 MOVES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Slice", "StridedSlice", "Split", "VariadicSplit", "Gather")
 
 
 def quantise_recurrent(model: ov.Model) -> list[str]:
     """Quantise input, state and weights of LSTMs that allow it, in a model, which is changed; return their names."""
-    operations = model.get_ordered_ops()
-    known = {op.get_friendly_name(): op for op in operations if _fits(op)}
-    if not known:
-        return []
-    folded = model.clone()
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(folded)
-    plain = {op.get_friendly_name(): op for op in folded.get_ordered_ops()}
-    taken = {op.get_friendly_name() for op in operations}
+    taken = {op.get_friendly_name() for op in model.get_ordered_ops()}
     written = []
-    for name, op in known.items():
-        weights = [constant_value(plain[name].input_value(i)) for i in WEIGHTS] if name in plain else [None]
-        if any(each is None for each in weights):
-            continue
-        for i, each in zip(WEIGHTS, weights, strict=True):
-            stored = quantised_rows(np.asarray(each, np.float32))
+    for op, weights in _with_weights(model, _fits):
+        name = op.get_friendly_name()
+        op, weights = _filled_up(op, weights, TILE, taken)
+        for i, each in zip(WEIGHTS, weights, strict=False):
+            stored = quantised_rows(each)
             op.input(i).replace_source_output(unpack_weights(stored, f"{name}/{'WR'[i - WEIGHTS[0]]}", taken).output(0))
         # Zeros of a shape [batch, directions, hidden] that are computed of a value [batch, length, width]
         first, one, axes = (set_name(opset.constant(v), f"{name}/first", taken) for v in ([0, 0], [1, 1], [1, 2]))
@@ -64,6 +61,78 @@ def quantise_recurrent(model: ov.Model) -> list[str]:
         written.append(name)
     model.validate_nodes_and_infer_types()
     return written
+
+
+def fill_up_recurrent(model: ov.Model) -> list[str]:
+    """Fill recurrent layers up to whole tiles of 16 bits in a model, which is changed; return their names."""
+
+    def is_narrow(op: Any) -> bool:
+        return (
+            op.get_type_name() in SEQUENCES and _whole_tiles(size := op.get_attributes()["hidden_size"], SMALL) > size
+        )
+
+    taken = {op.get_friendly_name() for op in model.get_ordered_ops()}
+    return [
+        _filled_up(op, weights, SMALL, taken)[0].get_friendly_name() for op, weights in _with_weights(model, is_narrow)
+    ]
+
+
+def _with_weights(model: ov.Model, fits: Callable[[Any], bool]) -> list[tuple[Any, list[Float32]]]:
+    """Return the recurrent layers that fit and whose constants are known: weights [d, g n, k] twice, bias [d, b n]."""
+    known = {op.get_friendly_name(): op for op in model.get_ordered_ops() if fits(op)}
+    if not known:
+        return []
+    folded = model.clone()
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(folded)
+    plain = {op.get_friendly_name(): op for op in folded.get_ordered_ops() if op.get_friendly_name() in known}
+    found = []
+    for name, same in plain.items():
+        constants = [constant_value(value) for value in same.input_values()[-3:]]
+        if not any(each is None for each in constants):
+            found.append((known[name], [np.asarray(each, np.float32) for each in constants]))
+    return found
+
+
+def _filled_up(op: Any, weights: list[Float32], tile: int, taken: set[str]) -> tuple[Any, list[Float32]]:
+    """Return a layer in whole tiles that takes another's place, and its weights [d, g n, k] and bias [d, b n].
+
+    What is added computes zeros, or what nothing reads, whatever the input is.
+    """
+    (directions, _, width), hidden = weights[0].shape, weights[1].shape[-1]
+    wide, large = _whole_tiles(width, tile), _whole_tiles(hidden, tile)
+    if (wide, large) == (width, hidden):
+        return op, weights
+    name = op.get_friendly_name()
+    filled = []
+    for each, inner in zip(weights, (wide, large, 1), strict=True):
+        gates = each.reshape(directions, -1, hidden, each.shape[2] if each.ndim == 3 else 1)  # [d, g, n, k]
+        gates = np.pad(gates, [(0, 0), (0, 0), (0, large - hidden), (0, inner - gates.shape[-1])])
+        filled.append(gates.reshape(directions, -1, *[inner] * (each.ndim - 2)))
+    *first, lengths = op.input_values()[:-3]
+    for i, by in enumerate([wide - width, *[large - hidden] * (len(first) - 1)]):
+        first[i] = set_name(opset.pad(first[i], [0, 0, 0], [0, 0, by], "constant"), f"{name}/filled", taken)
+    constants = [set_name(opset.constant(each), f"{name}/constant", taken) for each in filled]
+    make, *names = SEQUENCES[op.get_type_name()]
+    attributes = {key: value for key, value in op.get_attributes().items() if key in (*KEPT, *names)}
+    whole = make(*first, lengths, *constants, large, **attributes)
+    whole.set_friendly_name(name)
+    for end, inner in zip(op.outputs(), whole.outputs(), strict=True):
+        narrow = set_name(opset.slice(inner, [0], [hidden], [1], [-1]), f"{name}/narrowed", taken).output(0)
+        narrow.set_names(end.get_names())
+        for reader in end.get_target_inputs():
+            reader.replace_source_output(narrow)
+    return whole, filled
+
+
+def _whole_tiles(size: int, tile: int) -> int:
+    """Return a size of whole tiles, or as it is where it is small.
+
+    >>> [_whole_tiles(size, 64) for size in (32, 40, 64, 96)]
+    [32, 64, 64, 128]
+    """
+    return size if size <= SMALL else -(-size // tile) * tile
 
 
 def quantised_rows(weights: Float32) -> QuantisedWeights:

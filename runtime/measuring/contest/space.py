@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.core.devices import DeviceSpec
-from pipeline.shared.model_forms import INT8_LSTM, ModelForm
+from pipeline.shared.model_forms import FILLED, INT8_LSTM, ModelForm
 from pipeline.system.process import cpu_count
 from runtime.machines.cpu_topology import cpu_topology
 from runtime.machines.devices import GROUP_SIZE, KINDS, KV_CACHE, PRECISION, Plugin
@@ -146,18 +146,19 @@ class Space:
     def _rewritten(self, name: str) -> list[Variant]:
         """Return the rewritten forms by precision, with as many threads, or streams, as there are at most.
 
-        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with. LSTMs are tried
-        with one thread as well: each step is a small product that waits for the one before.
+        Weights of 8 bits come with groups in which the plug-in quantises what they are multiplied with. Recurrent
+        layers are tried with one thread as well: each step is a small product that waits for the one before. They are
+        filled up for low precisions alone.
         """
         plugin = self.plugins[name]
         sizes = self._threads_and_streams(name)
         variants = []
         for form in self.forms:
-            sequential = form.rewrite == INT8_LSTM and self.objective == "latency"
+            sequential = form.rewrite in (INT8_LSTM, FILLED) and self.objective == "latency"
             grouped = form.compressed and GROUP_SIZE in plugin.settable
             for group, precision, (threads, streams) in itertools.product(
                 [{GROUP_SIZE: size} for size in GROUPS] if grouped else [{}],
-                fast_first(name, plugin.precisions),
+                [p for p in fast_first(name, plugin.precisions) if form.rewrite != FILLED or p != "f32"],
                 dict.fromkeys([sizes[0], min(sizes)]) if sequential else sizes[:1],
             ):
                 properties = {STREAMS: str(streams)} if self.objective == "throughput" else {}

@@ -109,7 +109,8 @@ class Reference:
     computes in int8, None where nobody knows. seconds: that the inference took, roughly, and saving them. load_s: that
     compiling took. exact: what a model that quantises activations as it runs gives without that, for the same inputs;
     empty where that is unknown. shaken: what it gives for inputs that were changed by as little as rounding does.
-    normalised: what the model that is measured gives in f32, which its read step has accepted.
+    normalised: what the model that is measured gives in f32, which its read step has accepted. chosen: names of outputs
+    whose rows are chosen by computed numbers.
 
     channels: see `channels_of`. rounding: how far the outputs are from the exact ones. slack: how far the shaken ones
     are; infinitely where they cannot be compared. known: how far the normalised ones are.
@@ -122,6 +123,7 @@ class Reference:
     exact: OutputsByKind = field(default_factory=dict)
     shaken: OutputsByKind = field(default_factory=dict)
     normalised: OutputsByKind = field(default_factory=dict)
+    chosen: Sequence[str] = ()
     channels: Mapping[str, Channels] = field(init=False)
     rounding: DifferencesByKind = field(init=False)
     slack: DifferencesByKind = field(init=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
-from pipeline.shared.checks import FLOAT, REFERENCE, SHAKEN, load_by_kind
+from pipeline.shared.checks import FACTS, FLOAT, REFERENCE, SHAKEN, load_by_kind
 from pipeline.shared.model_inputs import GIVEN_KIND, ZEROS
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import (
@@ -258,7 +259,9 @@ def reference_beside(folder: Path, outputs: OutputsByKind | None = None) -> Refe
     known, exact, shaken = (
         load_by_kind(folder / name) if (folder / name).is_file() else {} for name in (REFERENCE, FLOAT, SHAKEN)
     )
-    return Reference(known if outputs is None else outputs, exact=exact, shaken=shaken)
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8")) if (folder / FACTS).is_file() else {}
+    chosen = facts.get("chosen", ())
+    return Reference(known if outputs is None else outputs, exact=exact, shaken=shaken, chosen=chosen)
 
 
 def limits_for(precisions: Mapping[str, str], reference: Reference, settings: MeasureSettings) -> AccuracyLimits:
@@ -271,8 +274,21 @@ def _low_tolerance(reference: Reference, settings: MeasureSettings) -> float:
     """Return what outputs in a low precision may differ by: what is set, or what goes with the accuracy asked for."""
     if settings.low_tolerance is not None:
         return settings.low_tolerance
+    if why_only_full(reference, settings):
+        return exact_tolerance(reference, settings)
     share = 1.0 if GIVEN_KIND in reference.outputs else GENERATED
     return max(exact_tolerance(reference, settings), share * LOW_TOLERANCE[settings.accuracy])
+
+
+def why_only_full(reference: Reference, settings: MeasureSettings) -> str:
+    """Return why the inputs cannot show that a low precision is accurate enough; "" where they can, or need not."""
+    asked = settings.metric or settings.low_tolerance is not None or settings.accuracy == "loose"
+    if asked or not reference.chosen or GIVEN_KIND in reference.outputs:
+        return ""
+    return (
+        f"computed numbers choose the rows of {', '.join(reference.chosen)}, and a few generated inputs do not show "
+        "how often rounding chooses others; give --input, or allow it by --accuracy loose"
+    )
 
 
 def most_allowed(reference: Reference, settings: MeasureSettings) -> float:

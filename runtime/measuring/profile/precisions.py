@@ -19,7 +19,7 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import Variant, known_reference, outputs_by_kind, start_child, time_kernels
 from runtime.measuring.outputs.outputs import OutputsByKind, Reference
-from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed
+from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed, why_only_full
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.process.retry import ask_with_retry
 
@@ -112,9 +112,12 @@ def try_precisions(
     if known is None:
         check_fits(reference.seconds, deadline, load_s=reference.load_s)
     trial = _Trial(model, reference, settings, seed, deadline, len(pairs), profiling)
-    tried = [trial.run(*pair) for pair in pairs]
-    accurate = {t.plugin for t in tried if not t.why_not}
-    tried += [trial.run(*pair) for pair in spare if pair[0] not in accurate]
+    if why_not := why_only_full(reference, settings):
+        tried = [PrecisionTrial(*pair, None, most_allowed(reference, settings), why_not) for pair in pairs]
+    else:
+        tried = [trial.run(*pair) for pair in pairs]
+        accurate = {t.plugin for t in tried if not t.why_not}
+        tried += [trial.run(*pair) for pair in spare if pair[0] not in accurate]
     if known is not None and not trial.kernels:
         trial.run(pairs[0][0], FULL)  # which the device computes in then: its kernels are timed
     return Trials(tried, reference.ran if known is None else trial.ran, trial.kernels)
@@ -230,11 +233,14 @@ def precision_notes(
     tried: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]], used: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return sentences on the precisions left out, and on what devices compute in instead of what was `asked`."""
+    out: dict[tuple[str, str, str], list[str]] = {}
+    for t in tried:
+        if t["why_not"]:
+            out.setdefault((t["plugin"], t["why_not"], t["setting"]), []).append(t["precision"])
     words = [
-        f"{t['precision']} is left out on {t['plugin']}: {t['why_not']}."
-        + (f" {t['setting']} may allow more." if t["setting"] else "")
-        for t in tried
-        if t["why_not"]
+        f"{' and '.join(low)} {'is' if len(low) == 1 else 'are'} left out on {plugin}: {why_not}."
+        + (f" {setting} may allow more." if setting else "")
+        for (plugin, why_not, setting), low in out.items()
     ]
     before = {d["name"]: d["properties"].get(PRECISION) for d in asked}
     changed = [

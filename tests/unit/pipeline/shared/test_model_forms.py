@@ -25,7 +25,16 @@ from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.annotated import onnx_session
 from pipeline.result.deployment import Deployment
 from pipeline.result.result import write_placed
-from pipeline.shared.model_forms import FLOAT_WEIGHTS, FORMS, INT8_LSTM, INT8_WEIGHTS, ModelForm, form_file, form_notes
+from pipeline.shared.model_forms import (
+    FILLED,
+    FLOAT_WEIGHTS,
+    FORMS,
+    INT8_LSTM,
+    INT8_WEIGHTS,
+    ModelForm,
+    form_file,
+    form_notes,
+)
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.store.store import Entry, file_digest
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
@@ -206,6 +215,9 @@ def test_lstms_in_int8_are_tried_with_one_thread_as_well(monkeypatch: pytest.Mon
     assert names == [
         f"CPU {how} f32" for how in ("int8-lstm 4 threads", "int8-lstm 1 thread", "float-weights 4 threads")
     ]
+    filled = [v.name for v in space((ModelForm(), ModelForm(FILLED, ("a",)))).first() if v.rewrite]
+    assert {name.partition(" whole-tiles ")[2] for name in filled} == {"4 threads bf16", "1 thread bf16"}
+    assert form_notes([ModelForm(FILLED, ("a",))])[0].endswith("it is tried as whole tiles.")
     assert not any("1 thread" in v.name for v in space(forms, "throughput").first() if v.rewrite)
 
 

@@ -13,7 +13,7 @@ from openvino import opset13 as op
 from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
 from coarsen.reading.read_in_process import read_in_process
-from coarsen.reading.rewriting.recurrent import quantise_recurrent, quantised_rows
+from coarsen.reading.rewriting.recurrent import fill_up_recurrent, quantise_recurrent, quantised_rows
 from pipeline.shared.model_forms import FORMS, INT8_LSTM, ModelForm, form_file, form_notes
 from pipeline.shared.payload import read_json
 from tests.exported_models import FLOAT, OnnxGraph
@@ -65,20 +65,70 @@ def test_the_second_lstm_runs_in_int8_and_nearly_the_same(directions: int, way: 
     assert 0 < distance < 0.1  # steps of 1/128, of states of about 0.1
 
 
-def one_lstm(make_input: Any, *, state: float = 0.0, clip: float = 0.0, narrow: bool = True) -> ov.Model:
-    """Return a model of one LSTM [1, 6, 4] whose weights have 8 bits, or not."""
-    x = op.parameter([1, 6, 4], np.float32, name="x")
+@pytest.mark.parametrize("kind", ["lstm", "gru", "linear before reset"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_recurrent_layer_that_is_filled_up_gives_the_same(kind: str, directions: int) -> None:
+    rng, hidden, width = np.random.default_rng(0), 40, 5
+    gates = 4 if kind == "lstm" else 3
+
+    def drawn(*shape: int) -> Any:
+        return op.constant(rng.standard_normal(shape).astype(np.float32) / 4)
+
+    x = op.parameter([1, 6, width], np.float32, name="x")
+    states = [drawn(1, directions, hidden) for _ in range(gates - 2)]
+    weights = [drawn(directions, gates * hidden, size) for size in (width, hidden)]
+    bias = drawn(directions, (gates + (kind == "linear before reset")) * hidden)
+    given = (x, *states, op.constant(np.array([6], np.int32)), *weights, bias)
+    way = "bidirectional" if directions == 2 else "forward"
+    if kind == "lstm":
+        layer = op.lstm_sequence(*given, hidden, way, activations=["sigmoid", "tanh", "relu"])
+    else:
+        layer = op.gru_sequence(*given, hidden, way, linear_before_reset=kind != "gru")
+    model = ov.Model([op.result(end) for end in layer.outputs()], [x], "m")
+    names, values = [end.get_names() for end in model.outputs], rng.standard_normal((1, 6, width)).astype(np.float32)
+    how = {"INFERENCE_PRECISION_HINT": "f32"}
+    expected = list(ov.Core().compile_model(model, "CPU", how)(values).values())
+    assert fill_up_recurrent(model) == [layer.get_friendly_name()]
+    [whole] = [each for each in model.get_ordered_ops() if each.get_type_name().endswith("Sequence")]
+    assert whole.get_attributes()["hidden_size"] == 64
+    assert [end.get_names() for end in model.outputs] == names
+    for found, wanted in zip(ov.Core().compile_model(model, "CPU", how)(values).values(), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert fill_up_recurrent(model) == []
+
+
+def one_lstm(
+    make_input: Any, *, state: float = 0.0, clip: float = 0.0, narrow: bool = True, width: int = 4, hidden: int = 4
+) -> ov.Model:
+    """Return a model of one LSTM of a sequence of 6 whose weights have 8 bits, or not."""
+    x = op.parameter([1, 6, width], np.float32, name="x")
     rng = np.random.default_rng(0)
     weights = []
-    for width in (4, 4):
-        stored = rng.integers(-127, 127, (1, 16, width)).astype(np.float32)
+    for size in (width, hidden):
+        stored = rng.integers(-127, 127, (1, 4 * hidden, size)).astype(np.float32)
         scaled = op.multiply(op.constant(stored), op.constant(np.float32(0.01)))
         weights.append(scaled if narrow else op.constant(stored * np.float32(0.01)))
-    first, length = op.constant(np.full((1, 1, 4), state, np.float32)), op.constant(np.array([6], np.int32))
-    bias = op.constant(np.zeros((1, 16), np.float32))
-    lstm = op.lstm_sequence(make_input(x), first, first, length, *weights, bias, 4, "forward", clip=clip)
+    first, length = op.constant(np.full((1, 1, hidden), state, np.float32)), op.constant(np.array([6], np.int32))
+    bias = op.constant(rng.standard_normal((1, 4 * hidden)).astype(np.float32))
+    lstm = op.lstm_sequence(make_input(x), first, first, length, *weights, bias, hidden, "forward", clip=clip)
     lstm.set_friendly_name("lstm")
-    return ov.Model([op.result(lstm.output(0))], [x], "m")
+    return ov.Model([op.result(end) for end in lstm.outputs()], [x], "m")
+
+
+@pytest.mark.parametrize("way", [(40, 96), (64, 48), (64, 64)])
+def test_an_lstm_is_filled_up_to_whole_tiles_and_its_outputs_stay(way: tuple[int, int]) -> None:
+    model = one_lstm(op.tanh, width=way[0], hidden=way[1])
+    core, shapes = ov.Core(), [end.get_shape() for end in model.outputs]
+    x = np.random.default_rng(1).standard_normal((1, 6, way[0])).astype(np.float32)
+    how = {"INFERENCE_PRECISION_HINT": "f32"}
+    expected = list(core.compile_model(model, "CPU", how)(x).values())
+    assert quantise_recurrent(model) == ["lstm"]
+    [lstm] = [each for each in model.get_ordered_ops() if each.get_friendly_name() == "lstm"]
+    assert not any(size % 64 for i in (0, 4, 5) for size in [lstm.get_input_shape(i)[-1]])
+    assert [end.get_shape() for end in model.outputs] == shapes
+    assert any("I8" in kernel for kernel in kernels(model))
+    for found, wanted in zip(core.compile_model(model, "CPU", how)(x).values(), expected, strict=True):
+        assert np.linalg.norm(found - wanted) < 0.1 * np.linalg.norm(wanted)  # steps of 1/128
 
 
 @pytest.mark.parametrize(

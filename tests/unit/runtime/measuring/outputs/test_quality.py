@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,19 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.checks import FACTS, REFERENCE, ReferenceFacts, save_by_kind
 from pipeline.shared.model_inputs import GIVEN_KIND
 from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.outputs.quality import accept_outputs, limits_for, load_metric, metric_loss, most_allowed
+from runtime.measuring.outputs.quality import (
+    accept_outputs,
+    limits_for,
+    load_metric,
+    metric_loss,
+    most_allowed,
+    reference_beside,
+    why_only_full,
+)
 
 TOP = "def right(outputs): return float((outputs['output_0'].argmax(axis=1) == [0, 1]).mean())\n"
 EXPECTED = {TIMED: {"output_0": np.array([[2.0, 1.0], [1.0, 2.0]])}}
@@ -90,6 +99,20 @@ def test_the_accuracy_asked_for_says_what_low_precisions_may_differ_by(settings:
     assert limits_for(BF16, reference, MeasureSettings(accuracy="loose", low_tolerance=0.0)).output == 0.0
     assert [most_allowed(reference, each) for each in (settings, *levels)] == [0.01, 0.001, 0.05, 0.2]
     assert limits_for(F32, Reference(EXPECTED, ("conv",)), levels[0]).output == 0.01  # int8 is rounded by any runtime
+
+
+def test_rows_that_are_chosen_are_as_f32_gives_them_until_a_user_says_otherwise(tmp_path: Path) -> None:
+    save_by_kind(tmp_path / REFERENCE, EXPECTED)
+    assert reference_beside(tmp_path).chosen == ()
+    (tmp_path / FACTS).write_text(json.dumps(asdict(ReferenceFacts(chosen=["output_0"]))))
+    reference = reference_beside(tmp_path)
+    assert "the rows of output_0" in why_only_full(reference, USUAL)
+    assert "give --input" in why_only_full(reference, MeasureSettings(accuracy="strict"))
+    assert limits_for(BF16, reference, USUAL).output == 0.001
+    others = [replace(USUAL, accuracy="loose"), replace(USUAL, low_tolerance=0.05), replace(USUAL, metric="m.py:m")]
+    assert {why_only_full(reference, each) for each in others} == {""}
+    given = replace(reference, outputs={GIVEN_KIND: EXPECTED[TIMED]})
+    assert (why_only_full(given, USUAL), limits_for(BF16, given, USUAL).output) == ("", 0.05)
 
 
 def test_outputs_that_cannot_be_compared_have_no_quality(settings: MeasureSettings) -> None:

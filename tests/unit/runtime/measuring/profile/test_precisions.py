@@ -127,6 +127,15 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
 
 
+def test_no_low_precision_is_tried_where_computed_numbers_choose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = Reference({"noise": {"output_0": np.ones((3, 4))}}, chosen=["output_0"])
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: reference)
+    monkeypatch.setattr(precisions, "start_child", lambda *_, **__: pytest.fail("a precision was tried"))
+    tried = try_precisions(Path("m.xml"), [("CPU", "bf16"), ("CPU", "f16")], MeasureSettings(), seed=0).tried
+    [note] = precision_notes(trials_to_json(tried), [], [])
+    assert note.startswith("bf16 and f16 are left out on CPU: computed numbers choose the rows of output_0")
+
+
 def test_what_else_a_cpu_can_is_tried_where_it_does_not_tolerate_the_default(halves: Any) -> None:
     cpu = {"CPU": replace(CPU, precisions=("f32", "bf16", "f16"))}
     low = low_precisions(halves, cpu)
