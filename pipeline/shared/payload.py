@@ -10,8 +10,9 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NotRequired, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypeVar
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -22,6 +23,9 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import INFERRED, Reads
 from pipeline.system.private_files import disk_fault
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Kind = TypeVar("Kind")
 GRAPH_ARRAYS = (
@@ -116,13 +120,21 @@ def from_json(kind: type[Kind], document: Any) -> Kind:
     Raises:
         ValueError: it holds none.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(document)
+        return _adapter_of(kind).validate_python(document)  # type: ignore[arg-type]  # classes are hashable
     except ValidationError as error:  # whose own words take several lines
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+@cache
+def _adapter_of(kind: type[Kind]) -> TypeAdapter[Kind]:
+    """Return what reads records of a kind, made once: that takes longer than reading many."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def save_graph(path: Path, graph: Graph) -> None:
