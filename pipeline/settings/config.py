@@ -115,8 +115,7 @@ class Settings:
             return replace(self, budget_s=parse_budget(value))
         if key in ("seed", "devices"):
             value = (value,) if key == "devices" and isinstance(value, str) else value
-            wanted = _types_of(Settings)[key]  # type: ignore[arg-type]  # classes are hashable
-            typed = coerce_value(wanted, value, key)
+            typed = coerce_value(_types_of(Settings)[key], value, key)
             _check_range(key, typed)
             return replace(self, **{key: typed})
         section, _, rest = key.partition(".")

@@ -122,8 +122,9 @@ def from_json(kind: type[Kind], document: Any) -> Kind:
     """
     from pydantic import ValidationError
 
+    adapter: TypeAdapter[Kind] = _adapter_of(kind)  # type: ignore[arg-type]  # classes are hashable
     try:
-        return _adapter_of(kind).validate_python(document)  # type: ignore[arg-type]  # classes are hashable
+        return adapter.validate_python(document)
     except ValidationError as error:  # whose own words take several lines
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
