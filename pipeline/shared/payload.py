@@ -173,10 +173,10 @@ def load_grouping(path: Path) -> Grouping:
 
 
 def save_weights(path: Path, weights: Mapping[str, Float32]) -> None:
-    """Write network parameters as safetensors."""
-    from safetensors.numpy import save_file
+    """Write network parameters as safetensors, whose own error of a full disk is no OSError."""
+    from safetensors.numpy import save
 
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
+    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
 
 
 def read_weights(path: Path) -> dict[str, Float32]:
