@@ -10,6 +10,7 @@ from typing import Any
 
 import distributed
 
+from pipeline.core.errors import DeviceError
 from pipeline.fleet.slurm import SlurmFile, submit_jobs
 
 LOOPBACK = "127.0.0.1"
@@ -17,7 +18,11 @@ LOOPBACK = "127.0.0.1"
 
 @contextlib.contextmanager
 def start_local_cluster(workers: int) -> Iterator[str]:
-    """Start a scheduler in this process and workers of one thread each beside it, all on loopback; give its address."""
+    """Start a scheduler in this process and workers of one thread each beside it, all on loopback; give its address.
+
+    Raises:
+        DeviceError: a worker has died as it started.
+    """
     with _scheduler(LOOPBACK, workers) as cluster:
         yield cluster.scheduler_address
 
@@ -49,16 +54,17 @@ def _scheduler(host: str, workers: int) -> Iterator[Any]:
     import dask.config
 
     # Dask's nanny would set these for its workers, and everything measured there would differ from a run by hand.
-    with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": {}}),
-        distributed.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host=host,
-            dashboard_address=f"{LOOPBACK}:0",  # its port, which is opened without a dashboard as well
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-    ):
-        yield cluster
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": {}}), contextlib.ExitStack() as started:
+        try:
+            cluster = distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                host=host,
+                dashboard_address=f"{LOOPBACK}:0",  # its port, which is opened without a dashboard as well
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:  # so Dask tells that a worker's process ended before it was ready
+            raise DeviceError(f"A worker cannot be started: {error}", "Run the same command again.") from error
+        yield started.enter_context(cluster)

@@ -15,7 +15,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -115,7 +115,7 @@ class Settings:
             return replace(self, budget_s=parse_budget(value))
         if key in ("seed", "devices"):
             value = (value,) if key == "devices" and isinstance(value, str) else value
-            typed = coerce_value(get_type_hints(Settings)[key], value, key)
+            typed = coerce_value(_types_of(Settings)[key], value, key)
             _check_range(key, typed)
             return replace(self, **{key: typed})
         section, _, rest = key.partition(".")
@@ -134,7 +134,8 @@ class Settings:
             raise UsageError(f"Unknown key '{section}.{name}'.", suggest_name(f"{section}.{name}", all_section_keys()))
         if name in ("use", "runtimes") and isinstance(value, str) and isinstance(getattr(current, name), tuple):
             value = tuple(word.strip() for word in value.split(","))
-        typed = coerce_value(get_type_hints(type(current))[name], value, f"{section}.{name}")
+        wanted = _types_of(type(current))[name]  # type: ignore[arg-type]  # classes are hashable
+        typed = coerce_value(wanted, value, f"{section}.{name}")
         _check_range(f"{section}.{name}", typed)
         for chosen in _chosen_names(section, name, typed):
             stage = "measure" if name == "evaluator" else section
@@ -156,6 +157,12 @@ class Settings:
         of_stage = dict(self.params.get(stage, {}))
         of_stage[name] = {**of_stage.get(name, {}), parameter: typed}
         return replace(self, params={**self.params, stage: of_stage})
+
+
+@cache
+def _types_of(section: type) -> dict[str, Any]:
+    """Return the types of the fields of a section, evaluated once."""
+    return get_type_hints(section)
 
 
 def _typed_parameter(stage: str, name: str, parameter: str, value: Any) -> Any:

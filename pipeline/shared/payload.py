@@ -10,8 +10,9 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NotRequired, TypeVar
+from typing import TYPE_CHECKING, Any, NotRequired, TypeVar
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -22,6 +23,9 @@ from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import Evaluation, FailureKind, Measurement, MeasurementFailed, Prediction
 from pipeline.core.tensors import INFERRED, Reads
 from pipeline.system.private_files import disk_fault
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Kind = TypeVar("Kind")
 GRAPH_ARRAYS = (
@@ -116,13 +120,22 @@ def from_json(kind: type[Kind], document: Any) -> Kind:
     Raises:
         ValueError: it holds none.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
+    adapter: TypeAdapter[Kind] = _adapter_of(kind)  # type: ignore[arg-type]  # classes are hashable
     try:
-        return TypeAdapter(kind).validate_python(document)
+        return adapter.validate_python(document)
     except ValidationError as error:  # whose own words take several lines
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+@cache
+def _adapter_of(kind: type[Kind]) -> TypeAdapter[Kind]:
+    """Return what reads records of a kind, made once: that takes longer than reading many."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def save_graph(path: Path, graph: Graph) -> None:
@@ -160,10 +173,10 @@ def load_grouping(path: Path) -> Grouping:
 
 
 def save_weights(path: Path, weights: Mapping[str, Float32]) -> None:
-    """Write network parameters as safetensors."""
-    from safetensors.numpy import save_file
+    """Write network parameters as safetensors, whose own error of a full disk is no OSError."""
+    from safetensors.numpy import save
 
-    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, path)
+    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
 
 
 def read_weights(path: Path) -> dict[str, Float32]:

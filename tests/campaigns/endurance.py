@@ -1,33 +1,45 @@
 """Stores that grow, models run by many threads, fleets of many jobs: neither time, memory nor handles may grow.
 
-The first cases are small, and two of 64 are as large as anybody needs: a store of 100,000 artifacts, and 1,000,000
-inferences under eight threads.
+The first cases are small, and three of 64 are as large as anybody needs: a store of 100,000 artifacts, 1,000,000
+inferences under eight threads, and batches of 10,000 jobs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import shutil
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 
+from coarsen.reading.model.read import save_model
+from pipeline.fleet import pool
 from pipeline.fleet.dispatch import FleetDispatcher
 from pipeline.fleet.engine import Command, FleetWorker, Reply, Say, silent
+from pipeline.progress import curve
+from pipeline.stages import worker
+from pipeline.stages.plan import STEPS
 from pipeline.store.store import Store, write_json
+from pipeline.store.task import StepContext
 from runtime.executor.placed import SegmentCompiler
 from runtime.executor.segments import segment_graph
 from runtime.executor.splitting import HowToRun, placed_in_memory
 from tests import executor_models
-from tests.campaigns.commands import run_command
+from tests.campaigns.commands import environment, run_command
+from tests.campaigns.files import toml_text
 from tests.campaigns.runner import Campaign, Case, Judge, require
-from tests.models import through_file
+from tests.e2e.conftest import DEVICES
+from tests.e2e.test_batch import LIGHT, InProcess
+from tests.models import chain, through_file
+from tests.profiles import make_up_profiles
 
 ENTRIES, MOST_ENTRIES = (300, 3000), (1000, 100_000)  # of a small store and a large one
 PER_ENTRY, PER_ENTRY_OF_MOST = 3.0, 2.0  # as many times as long per entry may listing and cleaning the large one take
@@ -35,7 +47,8 @@ LOOK_UPS = 200
 THREADS, INFERENCES, MOST_INFERENCES = 8, 4000, 1_000_000
 COMPARED_EVERY = 100  # inferences of a million
 JOBS = 10_000
-LARGE = {6: "store", 7: "executor"}  # cases of 64
+BATCHES, MOST_BATCHES = (4, 25), (10, 1000)  # how many, and the jobs of each
+LARGE = {6: "store", 7: "executor", 8: "batch"}  # cases of 64
 GROWTH_BYTES = 64 << 20
 FLOOR_S = 2e-5  # below which a look-up counts as no time
 
@@ -162,12 +175,73 @@ def judge_jobs(case: Case) -> str:
     return f"{2 * JOBS:,} jobs"
 
 
+@dataclass
+class Copied:
+    """A stage that is executed once; its artifacts of all other jobs are copies."""
+
+    step: Callable[[StepContext], None]
+    made: Path
+
+    def __call__(self, work: StepContext) -> None:
+        if not self.made.exists():
+            self.step(work)
+            shutil.copytree(work.out, self.made)
+        shutil.copytree(self.made, work.out, dirs_exist_ok=True)
+
+
+@contextlib.contextmanager
+def fake_jobs(folder: Path) -> Iterator[list[str]]:
+    """Let this process stand for workers, with stages per job that copy, and figures of nothing; give what they did."""
+
+    def draw(_: object, path: Path) -> None:
+        path.write_text("<svg/>", encoding="utf-8")
+
+    copied = {stage: Copied(STEPS[stage], folder / stage) for stage in ("place", "measure")}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        environment(PLACEWRIGHT_LOCK=str(folder / "lock")),
+    ):
+        make_up_profiles(patch)
+        patch.setattr(pool, "Workers", InProcess)
+        patch.setattr(InProcess, "started_stages", [])
+        patch.setattr(worker, "STEPS", {**STEPS, **copied})
+        patch.setattr(curve, "plot_curve", draw)
+        yield InProcess.started_stages
+
+
+def judge_batch(case: Case) -> str:
+    """Run batches of jobs that are fakes, all over one store, and require that the last are like the second."""
+    batches, jobs = MOST_BATCHES if LARGE.get(case.seed % 64) == "batch" else BATCHES
+    store, out = case.folder / "store", case.folder / "jobs"
+    save_model(chain(3), case.folder / "chain.xml")
+    settings = {**LIGHT, "place.use": "random", "place.evaluations": 2}
+    sizes, per_job = [], []
+    with fake_jobs(case.folder) as did:
+        for part in range(batches):
+            seeds = list(range(part * jobs, (part + 1) * jobs))
+            entry = {"models": ["chain.xml"], "devices": [DEVICES], "seeds": seeds}
+            out.with_suffix(".toml").write_text(toml_text({"defaults": settings, "jobs": [entry]}), encoding="utf-8")
+            begun = time.process_time()
+            ended = run_command("batch", out.with_suffix(".toml"), "--store", store, "--json")
+            per_job.append((time.process_time() - begun) / jobs)
+            good = [row["seed"] for row in ended.document if row["best"] and not row["failed"]]
+            require(ended.code == 0 and good == seeds, f"batch {part}: {ended.code}, {len(good)} of {jobs} are good")
+            shutil.rmtree(out)
+            gc.collect()
+            sizes.append((psutil.Process().memory_info().rss, psutil.Process().num_fds()))
+    made, total = Counter(did), batches * jobs
+    require(made["read"] == 1 and made["place"] == made["measure"] == total, f"executed: {made}")
+    require(per_job[-1] <= PER_ENTRY_OF_MOST * per_job[1], f"a job takes {per_job} s")
+    require(sizes[-1][0] - sizes[1][0] < GROWTH_BYTES, f"memory grows: {sizes}")
+    require(sizes[-1][1] <= sizes[1][1], f"handles grow: {sizes}")
+    return f"batches of {total:,} jobs"
+
+
 @contextlib.contextmanager
 def begin(_: Path) -> Iterator[Judge]:
     """Give what repeats."""
-    judges = (judge_store, judge_executor, judge_jobs)
-    large = {"store": judge_store, "executor": judge_executor}
-    yield lambda case: large.get(LARGE.get(case.seed % 64, ""), judges[case.seed % 3])(case)
+    judges = {"store": judge_store, "executor": judge_executor, "jobs": judge_jobs, "batch": judge_batch}
+    yield lambda case: judges[LARGE.get(case.seed % 64) or list(judges)[case.seed % len(judges)]](case)
 
 
 CAMPAIGN = Campaign("endurance", 0.5, begin)

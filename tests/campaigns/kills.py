@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,22 +30,28 @@ import numpy as np
 import psutil
 
 from pipeline.cli.main import run_command_line
+from pipeline.core.scenario import LoadScenario
 from pipeline.fleet import batch
 from pipeline.gate import gate
+from pipeline.scenario import run as scenario_run
 from pipeline.store.store import Store
+from runtime.measuring.load.bench import LoadConfiguration, Window
+from runtime.measuring.load.drive import LoadTimes
 from tests.campaigns.commands import environment
 from tests.campaigns.files import GRAPH, TOPOLOGY, toml_text
 from tests.campaigns.imports import import_again
 from tests.campaigns.runner import Campaign, Case, Judge, require
 from tests.fleet_worker import MODULE
+from tests.unit.pipeline.scenario.fake_bench import FakeBench, FakeSeats
 
 PATIENCE_S = 300.0
 GONE_S = 20.0  # within which what a dead process started must be gone
 MARK = "PLACEWRIGHT_CAMPAIGN"  # variable of the environment that tells whose child a process is
 ENDINGS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGINT twice", "terminal closed", "all killed", "a child killed")
-ORDER = (0, 1, 2, 3, 4, 5)  # of commands
+ORDER = (0, 1, 2, 3, 4, 5, 6, 2, 5)  # of commands: of those with workers, which fewer moments find running, more
 MOST_ENDINGS = 5
 GATED, STARTS = 6, 3  # models of a gate, and starts of each
+WINDOW_S = 0.02  # of a scenario under load
 ROOT = Path(__file__).parent.parent.parent
 KEPT = ("graph.npz", "placement.json", "result.json", "manifest.json", "state.safetensors", "policy.safetensors")
 
@@ -173,7 +180,7 @@ def finished_work(folder: Path) -> dict[str, object]:
     done: dict[str, object] = {}
     for path in folder.rglob("manifest.json"):
         if path.relative_to(folder).parts[0] == "run":
-            stages = json.loads(path.read_text(encoding="utf-8"))["stages"]
+            stages = json.loads(path.read_text(encoding="utf-8")).get("stages", {})  # a scenario has none of its own
             done |= {f"{path.relative_to(folder)}, {stage}": entry["key"] for stage, entry in stages.items()}
     for path in (folder / "out" / "cells").glob("*.json"):
         done[path.name] = path.stat().st_mtime_ns
@@ -255,6 +262,44 @@ def gate_answer(folder: Path) -> Any:
     return [(row["model"], row["starts"]) for row in document["models"]]
 
 
+class SlowSeats(FakeSeats):
+    """Models whose windows take a moment, and whose noise depends on the window alone, whoever measures it."""
+
+    def window(self, scenario: LoadScenario, times: LoadTimes, *, seed: int) -> Window:
+        """Return what became of the requests."""
+        time.sleep(WINDOW_S)
+        self.bench.rng = np.random.default_rng([seed, zlib.crc32(self.configuration.name.encode())])
+        return super().window(scenario, times, seed=seed)
+
+
+class SlowBench(FakeBench):
+    """A bench that stands for that of `tune SCENARIO.toml`: two threads are not worth one each."""
+
+    def __init__(self, *_: object) -> None:
+        super().__init__(seconds_of, seats=SlowSeats)
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+def seconds_of(_: str, configuration: LoadConfiguration) -> float:
+    """Return the seconds of an inference, half of them where each model has a thread of its own."""
+    alone = all(v.devices[0].properties.get("INFERENCE_NUM_THREADS") == "1" for _, v in configuration.models)
+    return 0.002 if alone else 0.004
+
+
+def scenario_arguments(box: Path, folder: Path) -> list[str]:
+    """Return a scenario of two models on a bench that is made up."""
+    where = ["--run", str(folder / "run"), "--store", str(folder / "store"), "--json"]
+    return ["tune", str(box), *where, "--budget", "900s", "--set", "measure.starts=3"]
+
+
+def scenario_answer(folder: Path) -> Any:
+    """Return what a scenario found."""
+    document = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
+    return document["best"], document["verdict"], sorted(c["name"] for c in document["configurations"])
+
+
 def run_whole(command: Command, folder: Path) -> float:
     """Run a command undisturbed, return the seconds that it took; what it imports is imported here before it is run."""
     with environment(FLEET_LOG=str(folder / "log")):
@@ -281,6 +326,8 @@ def begin(folder: Path) -> Iterator[Judge]:
     graph.with_suffix(".toml").write_text(toml_text(TOPOLOGY), encoding="utf-8")
     entry = {"models": ["towers.xml", "chain.xml"], "devices": [DEVICES]}
     jobs.write_text(toml_text({"defaults": LIGHT, "jobs": [entry]}), encoding="utf-8")
+    box = folder / "box.toml"
+    box.write_text(toml_text({"models": [{"name": n, "model": f"{n}.xml"} for n in ("towers", "chain")]}), "utf-8")
     for side in ("old", "new"):
         make_environment(folder / side)
     for i in range(GATED):
@@ -292,6 +339,7 @@ def begin(folder: Path) -> Iterator[Judge]:
         Command("bench", lambda at: bench_arguments(model, at), bench_answer),
         Command("gate", lambda at: gate_arguments(folder, at), gate_answer),
         Command("batch on a cluster", lambda at: batch_arguments(jobs, at, "--on", "local:2"), batch_answer),
+        Command("scenario", lambda at: scenario_arguments(box, at), scenario_answer),
     ]
     whole: dict[str, tuple[float, Any]] = {}
 
@@ -317,6 +365,7 @@ def begin(folder: Path) -> Iterator[Judge]:
         environment(**lock, **workers, CI="true"),
         patch.object(batch, "WORKER", MODULE),
         patch.multiple(gate, MeasuredStarts=SHORT, LOOK=STARTS),
+        patch.object(scenario_run, "LoadBench", SlowBench),
     ):
         yield judge
 
@@ -341,9 +390,11 @@ def _end_and_go_on(command: Command, case: Case, seconds: float, expected: Any) 
     for _ in range(int(rng.integers(1, MOST_ENDINGS + 1))):
         before = finished_work(folder)
         running = Running(command.arguments(folder), folder / "out.txt")
-        how = str(rng.choice(ENDINGS))
+        how, begun = str(rng.choice(ENDINGS)), time.monotonic()
         status = running.wait(float(rng.uniform(0, 0.9)) * seconds)
-        if status is None:
+        if status is not None:  # before its moment: what is left to do takes no longer
+            seconds = time.monotonic() - begun
+        else:
             running.end(how, rng)
             status = running.wait(PATIENCE_S)
             told.append(how)

@@ -140,3 +140,8 @@ def test_an_archive_of_something_else_is_no_file_of_arrays(tmp_path: Path) -> No
         archive.writestr("x.npy", b"text")
     with pytest.raises(ValueError, match="something else"):
         payload.load_arrays(tmp_path / "a.npz")
+
+
+def test_weights_that_cannot_be_written_are_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        payload.save_weights(tmp_path / "gone" / "encoder.safetensors", {"w": np.ones(3, np.float32)})
