@@ -118,7 +118,7 @@ def try_precisions(
         tried = [trial.run(*pair) for pair in pairs]
         accurate = {t.plugin for t in tried if not t.why_not}
         tried += [trial.run(*pair) for pair in spare if pair[0] not in accurate]
-    if known is not None and not trial.kernels:
+    if known is not None and pairs[0][1] not in trial.kernels:
         trial.run(pairs[0][0], FULL)  # which the device computes in then: its kernels are timed
     return Trials(tried, reference.ran if known is None else trial.ran, trial.kernels)
 

@@ -179,14 +179,14 @@ def test_kernels_of_a_single_device_are_timed_meanwhile_and_the_reference_is_not
     monkeypatch.setattr(precisions, "start_child", start)
     monkeypatch.setattr(precisions, "outputs_by_kind", asked)
     monkeypatch.setattr(precisions, "time_kernels", lambda child, _: {"of": child.output})
-    pairs, how = [("CPU", "f16"), ("CPU", "bf16")], {"seed": 0, "profiling": ProfileSettings()}
+    pairs, how = [("CPU", "bf16"), ("CPU", "f16")], {"seed": 0, "profiling": ProfileSettings()}
     trials = try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how)
     assert trials.kernels == {"bf16": {"of": 1.0}}  # not of what is wrong
     assert trials.ran == {"int8_kernels": ["conv"], "seconds": trials.ran["seconds"], "load_s": 2.0}
     assert [t.accuracy["kinds"] for t in trials.tried if t.accuracy] == [["noise", "zeros"]] * 2
-    trials = try_precisions(Path("m.xml"), pairs[:1], MeasureSettings(), **how)
-    assert [t.precision for t in trials.tried] == ["f16"]
-    assert trials.kernels == {"f32": {"of": 1.0}}  # in which the device computes instead
+    trials = try_precisions(Path("m.xml"), pairs[1:], MeasureSettings(), spare=pairs[:1], **how)
+    assert [t.precision for t in trials.tried] == ["f16", "bf16"]
+    assert trials.kernels == {"bf16": {"of": 1.0}, "f32": {"of": 1.0}}  # in which the device computes instead
     with pytest.raises(UsageError, match="loading the model 2 s, and 5 s of the budget are left"):
         try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how, deadline=Deadline.after(5.0, lambda: 0.0))
 
