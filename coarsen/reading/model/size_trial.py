@@ -60,17 +60,17 @@ def why_refused(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> st
     dynamic_size: of dimensions that are open, but the first. inferences: one after another, each of which finds the
     state that the one before has left.
     """
-    return refusal_of(model, make_inputs(model, seed=0, dynamic_size=dynamic_size), inferences=inferences)
+    return run_given(model, dynamic_size=dynamic_size, inferences=inferences).fault
 
 
-def refusal_of(model: Any, arrays: Inputs, *, inferences: int = 1) -> str:
+def refusal_of(model: Any, arrays: Inputs) -> str:
     """Return in words why a model does not run with these inputs, see `why_refused`."""
-    return _run(model, arrays, inferences).fault
+    return _run(model, arrays, 1).fault
 
 
-def run_given(model: Any, *, dynamic_size: int = 1) -> SizeTrial:
+def run_given(model: Any, *, dynamic_size: int = 1, inferences: int = 1) -> SizeTrial:
     """Return what becomes of a model whose sizes a user gave: they need only run. See `why_refused`."""
-    return _run(model, make_inputs(model, seed=0, dynamic_size=dynamic_size), 1)
+    return _run(model, make_inputs(model, seed=0, dynamic_size=dynamic_size), inferences)
 
 
 def _run(model: Any, arrays: Inputs, inferences: int) -> SizeTrial:

@@ -263,8 +263,9 @@ class _Screening:
             if device.properties.keys() == {PRECISION} and not entry.screened:
                 precision = {entry.variant.target: device.properties[PRECISION]}
                 same += [o for o in defaults if o.screened[1].loaded["precisions"] == precision]
-            if (other := next(iter(same), None)) is not None and not other.left:
-                entry.left, entry.same_as = f"the same as {other.variant.name}", other.variant.name
+            if same and not same[0].left:
+                entry.same_as = same[0].variant.name
+                entry.left = f"the same as {entry.same_as}"
 
     def _in_reach(self) -> list[Contender]:
         """Return the baselines of one device that may be the best; none where there is but one."""
