@@ -51,6 +51,7 @@ from benchmarks.outputs import (
     kinds_of,
     own_width,
     ports,
+    quiet_sizes,
     session,
 )
 from pipeline import api
@@ -226,7 +227,8 @@ def _distances(
         found = {kind: by_openvino(compiled, values, list(wanted[kind])) for kind, values in given.items()}
     except RuntimeError as error:
         return " ".join(str(error).split())[-200:]
-    gaps: dict[str, Apart] = {kind: apart(outputs, wanted[kind]) for kind, outputs in found.items()}
+    quiet = quiet_sizes(wanted.values())
+    gaps: dict[str, Apart] = {kind: apart(outputs, wanted[kind], quiet) for kind, outputs in found.items()}
     return {kind: gap.worst for kind, gap in gaps.items()}
 
 

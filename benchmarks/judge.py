@@ -37,7 +37,7 @@ from typing import IO, Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.outputs import MOVES, VOCABULARY, Apart, Arrays, apart
+from benchmarks.outputs import MOVES, VOCABULARY, Apart, Arrays, apart, quiet_sizes
 from pipeline.system.machine_lock import measuring_alone
 
 ROOT = Path(__file__).parent.parent
@@ -242,9 +242,10 @@ def compare_outputs(
     exact = {"by": "openvino", "properties": USUAL["f32"], "concrete": False}
     ort = {"by": "onnxruntime", "threads": 1}
     wanted = outputs_of(model, model.path, ort if model.onnx else exact, folder)
+    quiet = quiet_sizes(wanted.values())
 
     def gaps(found: Mapping[str, Arrays]) -> dict[str, Apart]:
-        return {kind: apart(found[kind], wanted[kind]) for kind in wanted}
+        return {kind: apart(found[kind], wanted[kind], quiet) for kind in wanted}
 
     def worst(found: Mapping[str, Arrays]) -> float:
         return max(gap.worst for gap in gaps(found).values())
@@ -264,7 +265,7 @@ def compare_outputs(
     if model.float:
         plain = outputs_of(model, model.float, ort, folder)
         for name, found in ((ANSWER, answer), ("reference", wanted)):
-            judged.float_apart[name] = max(apart(found[kind], plain[kind]).worst for kind in plain)
+            judged.float_apart[name] = max(apart(found[kind], plain[kind], quiet).worst for kind in plain)
     best = next(c for c in run["candidates"] if c["name"] == run["best"])
     judged.stated = best["difference"]
     judged.allowed = EXACT if best["precision"] == "f32" else LOWERED

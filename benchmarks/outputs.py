@@ -5,7 +5,7 @@ Nothing here imports placewright: what judges it shares no code with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -29,6 +29,9 @@ LAST_PLACES = 2.0**-21  # four of a number in f32, as a share of it: how far sum
 MOVES = 3  # seeds of weights and inputs that are moved
 INDICES = 2.0  # times as many indices may differ as numbers may differ by (docs/outputs.md)
 SMALL = 8  # numbers that are no weights: scales of Resize, its regions, bounds, epsilons
+QUIET = (
+    0.1  # of an output's size over all kinds of inputs: it is taken to be no smaller on any of them (docs/outputs.md)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ def nudged(given: Arrays, seed: int = 0) -> Arrays:
 def _nudged(values: Array, rng: np.random.Generator) -> Array:
     held = np.abs(values) < np.finfo(np.float32).max / 2  # masks' lowest number must not become infinite
     factors = np.where(held, 1 + LAST_PLACES * rng.standard_normal(values.shape), 1)
-    return (values * factors).astype(values.dtype)
+    return np.asarray(values * factors, values.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +204,26 @@ class Apart:
     why: str = ""
 
 
-def apart(found: Arrays, reference: Arrays) -> Apart:
-    """Return how far outputs lie from those of a reference, by name."""
+def quiet_sizes(references: Iterable[Arrays]) -> dict[str, float]:
+    """Return for each floating-point output the root mean square below which its size is not taken to be.
+
+    references: outputs for each kind of inputs. On one kind alone a map may be all but zero: its relative difference
+    then tells nothing of what it is used for.
+    """
+    sizes: dict[str, float] = {}
+    for outputs in references:
+        for name, array in outputs.items():
+            if array.dtype.kind == "f" and array.size:
+                finite = np.where(np.isfinite(array), array, 0).astype(np.float64)
+                sizes[name] = max(sizes.get(name, 0.0), QUIET * float(np.sqrt(np.mean(finite**2))))
+    return sizes
+
+
+def apart(found: Arrays, reference: Arrays, quiet: Mapping[str, float] = MappingProxyType({})) -> Apart:
+    """Return how far outputs lie from those of a reference, by name; quiet: of `quiet_sizes`."""
     worst, channel = Apart(0.0), 0.0
     for name, wanted in reference.items():
-        here = _apart(found[name], wanted, name)
+        here = _apart(found[name], wanted, name, quiet.get(name, 0.0))
         channel = max(channel, here.channel)
         if here.worst > worst.worst or here.why:
             worst = here
@@ -214,7 +232,7 @@ def apart(found: Arrays, reference: Arrays) -> Apart:
     return Apart(worst.worst, worst.output, channel, worst.why)
 
 
-def _apart(found: Array, wanted: Array, name: str) -> Apart:
+def _apart(found: Array, wanted: Array, name: str, quiet: float) -> Apart:
     endless = float("inf")
     if found.shape != wanted.shape:
         return Apart(endless, name, endless, f"{name} has the shape {found.shape}, not {wanted.shape}")
@@ -227,7 +245,8 @@ def _apart(found: Array, wanted: Array, name: str) -> Apart:
     if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return Apart(endless, name, endless, f"{name} is infinite or no number elsewhere")
     a, b = np.where(finite, a, 0), np.where(finite, b, 0)
-    return Apart(_share(float(np.linalg.norm(a - b)), float(np.linalg.norm(b))), name, _worst_channel(a, b))
+    norm = max(float(np.linalg.norm(b)), quiet * b.size**0.5)
+    return Apart(_share(float(np.linalg.norm(a - b)), norm), name, _worst_channel(a, b))
 
 
 def _worst_channel(found: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64]) -> float:
@@ -254,8 +273,10 @@ def own_width(path: Path, given: Mapping[str, Arrays], wanted: Mapping[str, Arra
     That is without graph optimisation, and with weights and inputs moved by a few units in the last place.
     """
     plain = session(path, optimised=False)
-    gaps = [apart(by_onnxruntime(plain, given[kind]), wanted[kind]).worst for kind in given]
+    quiet = quiet_sizes(wanted.values())
+    gaps = [apart(by_onnxruntime(plain, given[kind]), wanted[kind], quiet).worst for kind in given]
     for seed in range(MOVES):
         other = session(moved(path, seed))
-        gaps += [apart(by_onnxruntime(other, nudged(given[kind], seed)), wanted[kind]).worst for kind in given]
+        found = {kind: by_onnxruntime(other, nudged(given[kind], seed)) for kind in given}
+        gaps += [apart(found[kind], wanted[kind], quiet).worst for kind in given]
     return max(gaps)

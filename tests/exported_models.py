@@ -110,6 +110,20 @@ def dynamic_batch_cnn(folder: Path, *, dtype: type[np.floating[Any]] = np.float3
     )
 
 
+def scalar_bounds(folder: Path) -> Path:
+    """A tracker of pitch: a score of each frame, kept within bounds that are inputs of a single number each."""
+    g = OnnxGraph()
+    frames = g.op("Reshape", "audio", g.const([1, -1, 32]))
+    y = g.linear(str(g.op("Tanh", g.linear(str(frames), 32, 16))), 16, 8)
+    lowest, highest = g.op("Min", "fmin", "fmax"), g.op("Max", "fmin", "fmax")
+    y = g.op("Min", g.op("Max", y, lowest), g.op("Add", highest, g.const(2.0, np.float32)))
+    return g.save(
+        folder / "scalar_bounds.onnx",
+        {"audio": (FLOAT, [1, 256]), "fmin": (FLOAT, []), "fmax": (FLOAT, [])},
+        {"pitch": (y, FLOAT, [1, 8, 8])},
+    )
+
+
 def fp16_cnn(folder: Path) -> Path:
     """The classifier exported in half precision, inputs and all."""
     return dynamic_batch_cnn(folder, dtype=np.float16)
@@ -490,6 +504,7 @@ EXPORTED: Mapping[str, Callable[[Path], Path]] = {
     build.__name__: build
     for build in (
         dynamic_batch_cnn,
+        scalar_bounds,
         detector,
         text_detector,
         text_recogniser,

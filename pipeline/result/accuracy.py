@@ -8,7 +8,7 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.placing.records import ContestRecord
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result_text import format_speedup
-from pipeline.shared.model_inputs import NOISE
+from pipeline.shared.model_inputs import NOISE, TIMED
 
 
 def share_of_outputs(share: float | None) -> str:
@@ -113,4 +113,6 @@ def accuracy_inputs(candidate: CandidateRecord, *, given: bool) -> str:
     """Return what accuracy was judged on as long as no user gave inputs; "" where some were given, or none judged."""
     if given or candidate.accuracy is None:
         return ""
+    if candidate.accuracy.kinds == (TIMED,):
+        return "The source was not run: outputs were compared with this model's own on the CPU in f32, on one input."
     return "Accuracy was checked on generated inputs; pass your own with --input."

@@ -55,6 +55,7 @@ SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequenc
 WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
 NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS = "noise", "smooth", "edges", "text", "second", "zeros"
+TIMED = "timed"  # the kind of the inputs that inferences are timed with, where nobody has drawn others
 KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS)  # of inputs on which outputs are compared, the most telling first
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
 LONG = 1000  # samples that make a sequence of numbers audio

@@ -346,7 +346,7 @@ class GateSession:
             self.inputs = {}
             for key in arrays.files:
                 of, _, name = key.partition("/")
-                self.inputs.setdefault(of, {})[name] = np.ascontiguousarray(arrays[key])
+                self.inputs.setdefault(of, {})[name] = np.asarray(arrays[key], order="C")
         if self.model is None:
             self.model = kind(command["model"], command["device"], command["settings"])
             read_s, read_bytes = timed(self.model.read)

@@ -136,7 +136,7 @@ def on_cpu(model: ov.Model, inferences: int, request: ov.InferRequest | None = N
         if model.get_variables():
             request.reset_state()
         for port in model.inputs:
-            request.set_tensor(port, ov.Tensor(np.ascontiguousarray(inputs[input_name(port)])))
+            request.set_tensor(port, ov.Tensor(np.asarray(inputs[input_name(port)], order="C")))
         for _ in range(inferences):
             request.infer()
         return {f"output_{i}": np.array(tensor.data) for i, tensor in enumerate(request.output_tensors)}
@@ -218,7 +218,7 @@ def by_evaluate(source: ov.Model) -> Run:
 
     def run(inputs: Inputs) -> Arrays:
         shaped = source.clone()
-        arrays = [np.ascontiguousarray(inputs[input_name(port)]) for port in shaped.inputs]
+        arrays = [np.asarray(inputs[input_name(port)], order="C") for port in shaped.inputs]
         shaped.reshape({port: list(array.shape) for port, array in zip(shaped.inputs, arrays, strict=True)})
         tensors = [
             ov.Tensor(port.get_element_type(), [] if port.get_partial_shape().is_dynamic else port.get_shape())
@@ -236,7 +236,7 @@ def _perturbed_inputs(checks: ByKind) -> dict[str, Inputs]:
     rng = np.random.default_rng(0)
     return {
         kind: {
-            name: (a + SHAKING * _entry_sizes(a) * rng.uniform(-1, 1, a.shape)).astype(a.dtype)
+            name: np.asarray(a + SHAKING * _entry_sizes(a) * rng.uniform(-1, 1, a.shape), a.dtype)
             if a.dtype.kind == "f"
             else a
             for name, a in inputs.items()

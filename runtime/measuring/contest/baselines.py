@@ -28,7 +28,8 @@ def list_baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin],
     """Return the plug-ins as they come and with their hints, every device on its own, AUTO, and HETERO left to itself.
 
     plugins: with the precisions that the model tolerates. A plug-in whose own precision the model does not tolerate
-    stands in f32. Where throughput counts, as many requests are in flight as the runtime advises.
+    stands in f32. Where throughput counts, as many requests are in flight as the runtime advises. A single device
+    leaves AUTO and HETERO no choice: they are that device.
     """
     requests = 0 if objective == "throughput" else 1
     variants: list[Variant] = []
@@ -37,8 +38,8 @@ def list_baselines(devices: Sequence[DeviceSpec], plugins: Mapping[str, Plugin],
         variants.append(plain_variant(plugin, "default", "", requests))
         variants += [plain_variant(plugin, "hint", hint, requests) for hint in _objective_hints(plugin, objective)]
     variants += [Variant(d.name, "baseline", d.openvino_name, (d,), single=True, requests=requests) for d in devices]
-    variants += _auto_variants(devices, requests)
     if len(devices) > 1:
+        variants += _auto_variants(devices, requests)
         default = Variant("HETERO default", "baseline", hetero_target(devices), tuple(devices), HETERO_PROPERTIES)
         variants.append(replace(default, kind="own choice", requests=requests))
     return variants
@@ -78,7 +79,7 @@ def _auto_variants(devices: Sequence[DeviceSpec], requests: int) -> list[Variant
         return Variant(name, "baseline", target, tuple(ranked), properties, kind="own choice", requests=requests)
 
     variants = [variant("AUTO", AUTO_ORDER)]
-    if requests != 1 and len(devices) > 1:
+    if requests != 1:
         variants.append(variant("AUTO cumulative", AUTO_ORDER, {HINT: "CUMULATIVE_THROUGHPUT"}))
     if {"cpu", "gpu"} <= {d.kind for d in devices}:
         variants += [variant("OpenVINO-CPU", ("cpu", "gpu")), variant("OpenVINO-GPU", ("gpu", "cpu"))]

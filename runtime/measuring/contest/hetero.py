@@ -19,6 +19,7 @@ from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Subject
+from pipeline.shared.model_inputs import TIMED
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.pair_bench import SCREEN_PAIRS, PairBench, Start
 from runtime.measuring.contest.variant import (
@@ -29,7 +30,6 @@ from runtime.measuring.contest.variant import (
     reference_of,
     start_child,
 )
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.affinity import affinities_of
 from runtime.measuring.process.child import ChildError, NoReferenceError

@@ -34,6 +34,7 @@ from pipeline.core.arrays import Float64
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.measured_sizes import MeasuredSize
+from pipeline.shared.model_inputs import TIMED
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.variant import (
     Variant,
@@ -43,7 +44,6 @@ from runtime.measuring.contest.variant import (
     reference_of,
     warm_up,
 )
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.outputs.quality import affordable_kinds
 from runtime.measuring.process.answers import CheckedLoad, LoadAnswer, RunAnswer

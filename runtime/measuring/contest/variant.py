@@ -16,9 +16,9 @@ from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.shared.checks import NORMALISED, REFERENCE, load_by_kind
+from pipeline.shared.model_inputs import TIMED
 from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Outputs, OutputsByKind, Reference, lost_int8
 from runtime.measuring.outputs.quality import accept_outputs, reference_beside
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target

@@ -16,8 +16,6 @@ from pipeline.shared.model_inputs import GIVEN, SEQUENCE, input_name, make_input
 if TYPE_CHECKING:
     import openvino as ov
 
-TIMED = "timed"  # the kind of the inputs that inferences are timed with
-
 
 def inputs_of(model: ov.Model, path: Path, *, seed: int, dynamic_size: int) -> list[npt.NDArray[np.generic]]:
     """Return one array per input of a model, in order: those beside its file, or else made from the seed.

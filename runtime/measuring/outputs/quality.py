@@ -18,8 +18,7 @@ from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FACTS, FLOAT, REFERENCE, SHAKEN, load_by_kind
-from pipeline.shared.model_inputs import GIVEN_KIND, ZEROS
-from runtime.measuring.outputs.inputs import TIMED
+from pipeline.shared.model_inputs import GIVEN_KIND, TIMED, ZEROS
 from runtime.measuring.outputs.outputs import (
     OutputDifference,
     Outputs,

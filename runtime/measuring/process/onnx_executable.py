@@ -129,7 +129,7 @@ class OnnxExecutable:
     def load(self, arrays: Sequence[npt.NDArray[np.generic]]) -> None:
         """Take the inputs of all inferences to come."""
         for request in self.requests:
-            request.load({name: np.ascontiguousarray(arrays[place]) for name, place in self.inputs.items()})
+            request.load({name: np.asarray(arrays[place], order="C") for name, place in self.inputs.items()})
 
     def infer(self) -> None:
         """Run one inference."""

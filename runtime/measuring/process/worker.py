@@ -46,10 +46,11 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.figures import bytes_text
 from pipeline.shared.checks import save_by_kind
 from pipeline.shared.model_forms import form_file
+from pipeline.shared.model_inputs import TIMED
 from pipeline.shared.runtime_words import refusal_in_words
 from pipeline.system.process import die_with_parent, limit_address_space
 from runtime.machines.devices import core_for
-from runtime.measuring.outputs.inputs import TIMED, check_inputs_of, inputs_of, sequence_length
+from runtime.measuring.outputs.inputs import check_inputs_of, inputs_of, sequence_length
 from runtime.measuring.process import (
     batching,
     exposed_outputs,

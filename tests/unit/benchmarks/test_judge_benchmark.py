@@ -18,7 +18,7 @@ from benchmarks.drawn_models import Finding, draw, main, table
 from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
 from benchmarks.judge import counts as counts_of
 from benchmarks.judge_child import deployed, recorded_session
-from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, session
+from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, quiet_sizes, session
 from tests.exported_models import text_classifier, topk_classifier
 
 
@@ -35,6 +35,15 @@ def test_one_wrong_channel_shows_that_the_whole_output_hides() -> None:
     gap = apart({"map": found}, {"map": wanted})
     assert gap.worst < 0.1
     assert gap.channel == pytest.approx(1.0)
+
+
+def test_a_map_that_is_all_but_zero_on_one_kind_of_inputs_is_measured_against_its_size_on_others() -> None:
+    shown, hidden = np.full((1, 1, 4, 4), 0.8, np.float32), np.full((1, 1, 4, 4), 1e-5, np.float32)
+    quiet = quiet_sizes([{"map": shown}, {"map": hidden}])
+    assert quiet == {"map": pytest.approx(0.08)}
+    assert apart({"map": 2 * hidden}, {"map": hidden}).worst == pytest.approx(1.0)
+    assert apart({"map": 2 * hidden}, {"map": hidden}, quiet).worst == pytest.approx(1e-5 / 0.08)
+    assert apart({"map": shown / 2}, {"map": shown}, quiet).worst == pytest.approx(0.5)
 
 
 def test_indices_count_by_the_share_that_differs() -> None:

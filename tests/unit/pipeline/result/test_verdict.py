@@ -242,6 +242,8 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
     )
     assert checks_text(contest([], {})) == ""
     assert accuracy_inputs(low, given=False) == "Accuracy was checked on generated inputs; pass your own with --input."
+    alone = replace(low, accuracy=replace(accuracy(0.0), kinds=("timed",)))
+    assert accuracy_inputs(alone, given=False).startswith("The source was not run: outputs were compared with this")
     assert accuracy_inputs(low, given=True) == accuracy_inputs(candidate("unknown"), given=False) == ""
 
 

@@ -35,13 +35,13 @@ from pipeline.shared.model_forms import (
     form_file,
     form_notes,
 )
+from pipeline.shared.model_inputs import TIMED
 from pipeline.shared.payload import load_graph, read_json
 from pipeline.store.store import Entry, file_digest
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE, PRECISION
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.space import ROW, Space, settings_variant
 from runtime.measuring.contest.variant import Variant, check_outputs, outputs_of, start_child
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from tests.models import two_towers
 from tests.quantised_models import float_model, quantised

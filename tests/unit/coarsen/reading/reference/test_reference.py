@@ -12,6 +12,7 @@ import onnxruntime
 import openvino as ov
 import pytest
 from onnx import numpy_helper
+from openvino import opset13
 
 from coarsen.reading.model.constant_growth import ReadLimits
 from coarsen.reading.model.files import model_sha256
@@ -36,7 +37,7 @@ from pipeline.shared.checks import (
     relative_l2,
     save_by_kind,
 )
-from tests.exported_models import lstm_with_state, qdq_cnn
+from tests.exported_models import lstm_with_state, qdq_cnn, scalar_bounds
 from tests.source_models import dynamically_quantised, masked_attention, perceptron
 
 ORDER = ReferenceOrder(source=True, seconds=5.0, limit_s=20.0, inferences=4)
@@ -75,6 +76,22 @@ def test_an_ir_is_run_as_it_is_read_and_by_the_reference_implementation(tmp_path
     [kind, *_] = load_by_kind(tmp_path / "out" / EVALUATED)
     arrays = [load_by_kind(tmp_path / "out" / name)[kind]["output_0"] for name in (REFERENCE, EVALUATED)]
     assert relative_l2(*arrays) < 1e-5
+
+
+def test_inputs_of_a_single_number_keep_their_shape(tmp_path: Path) -> None:
+    facts = read(scalar_bounds(tmp_path), tmp_path / "out")
+    assert (facts["executor"], facts["why_not"]) == (f"ONNX Runtime {onnxruntime.__version__}", [])
+    found = {file: load_by_kind(tmp_path / "out" / file) for file in (REFERENCE, NORMALISED)}
+    assert list(found[REFERENCE]) == list(found[NORMALISED]) == facts["kinds"]
+    assert "noise" in load_by_kind(tmp_path / "out" / SHAKEN)
+    for kind, outputs in found[REFERENCE].items():
+        assert relative_l2(found[NORMALISED][kind]["output_0"], outputs["output_0"]) < 1e-5
+
+
+def test_the_reference_implementation_takes_inputs_of_a_single_number() -> None:
+    number, row = opset13.parameter([], np.float32, name="number"), opset13.parameter([2], np.float32, name="row")
+    run = reference.by_evaluate(ov.Model([opset13.multiply(row, number)], [number, row], "scaled"))
+    assert run({"number": np.array(3, np.float32), "row": np.ones(2, np.float32)})["output_0"].tolist() == [3.0, 3.0]
 
 
 def test_without_onnx_runtime_its_absence_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

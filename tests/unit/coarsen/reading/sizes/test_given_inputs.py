@@ -20,11 +20,10 @@ from coarsen.reading.sizes.shapes import InputShapes, inputs_sha256
 from pipeline.core.errors import UsageError
 from pipeline.core.settings import MeasureSettings
 from pipeline.settings.config import Settings
-from pipeline.shared.model_inputs import GIVEN
+from pipeline.shared.model_inputs import GIVEN, TIMED
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.plan import plan_tasks
 from runtime.measuring.contest.hetero import reference_outputs
-from runtime.measuring.outputs.inputs import TIMED
 from tests.exported_models import text_classifier, uint8_images
 from tests.models import chain
 

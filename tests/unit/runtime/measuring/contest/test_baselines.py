@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
@@ -64,8 +66,13 @@ def test_a_default_whose_precision_the_model_does_not_bear_stands_in_f32() -> No
 
 
 def test_auto_chooses_among_the_devices_of_the_run_alone() -> None:
-    found = list_baselines(halves()[:1], {"CPU": replace(CPU, precisions=("f32",))}, "latency")
-    assert [(v.name, v.target, v.devices) for v in found[2:]] == [("AUTO", "AUTO:CPU_A", halves()[:1])]
+    found = list_baselines(halves(), {"CPU": CPU}, "latency")
+    assert [(v.target, v.devices) for v in found if v.name == "AUTO"] == [("AUTO:CPU_A,CPU_B", halves())]
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_single_device_leaves_auto_and_hetero_no_choice(objective: str) -> None:
+    assert all(v.single for v in list_baselines(halves()[:1], {"CPU": CPU}, objective))
 
 
 def test_auto_prefers_accelerators_and_the_rows_of_the_paper_the_cpu_or_the_gpu() -> None:

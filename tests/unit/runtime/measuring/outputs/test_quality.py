@@ -16,8 +16,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FACTS, REFERENCE, ReferenceFacts, save_by_kind
-from pipeline.shared.model_inputs import GIVEN_KIND
-from runtime.measuring.outputs.inputs import TIMED
+from pipeline.shared.model_inputs import GIVEN_KIND, TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.outputs.quality import (
     accept_outputs,

@@ -19,6 +19,7 @@ from pipeline.core.devices import DeviceSpec
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
+from pipeline.shared.model_inputs import TIMED
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import (
@@ -29,7 +30,6 @@ from runtime.measuring.contest.variant import (
     start_child,
     warm_up,
 )
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.affinity import HETERO_PROPERTIES
 from runtime.measuring.process.child import Child, ChildError, NoReferenceError, speaks_of_memory

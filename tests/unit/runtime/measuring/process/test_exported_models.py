@@ -34,6 +34,7 @@ from tests.two_cpus import two_cpus
 
 SIZES = {
     "dynamic_batch_cnn": ["[1,3,48,48]"],
+    "scalar_bounds": ["[1,256]", "[]", "[]"],
     "detector": ["[1,3,224,224]"],
     "text_detector": ["[1,3,224,224]"],
     "text_recogniser": ["[1,3,48,320]"],

@@ -15,7 +15,7 @@ from pipeline.core.errors import DeviceError, MeasurementError, OutputMismatchEr
 from pipeline.core.graph import Graph
 from pipeline.core.measurement import FailureKind, MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
-from runtime.measuring.outputs.inputs import TIMED
+from pipeline.shared.model_inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile import profile as module

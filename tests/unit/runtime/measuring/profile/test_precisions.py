@@ -14,12 +14,12 @@ from pipeline.core.errors import UsageError
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.settings.config import Settings
+from pipeline.shared.model_inputs import TIMED
 from pipeline.stages.host import HostMachine, ModelFile
 from pipeline.stages.plan import plan_tasks
 from runtime.machines import devices
 from runtime.machines.devices import default_devices, make_spec, with_precision
 from runtime.measuring.contest.baselines import list_baselines
-from runtime.measuring.outputs.inputs import TIMED
 from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile import precisions
