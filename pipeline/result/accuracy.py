@@ -77,16 +77,18 @@ def checks_text(contest: ContestRecord) -> str:
 def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: ContestRecord) -> tuple[str, ...]:
     """Return the fastest exact answer and the fastest allowed one, a sentence each; none where they are the same.
 
-    best: the answer. Exact is what differs by no more than f32 may. What was compared with an interval goes before what
-    was only seen at first sight.
+    best: the answer. Exact is what differs by no more than f32 may, on all kinds of inputs that the answer was compared
+    on. What was compared with an interval goes before what was only seen at first sight.
     """
     answer = known[best].accuracy
     if answer is None or answer.exact:
         return ()
     there = [c for c in known.values() if c.latency_s is not None and not c.reported_only]
-    exact = [c for c in there if c.accuracy is not None and c.accuracy.exact]
+    told = [c for c in there if c.accuracy is not None and set(c.accuracy.kinds) >= set(answer.kinds)]
+    exact = [c for c in told if c.accuracy is not None and c.accuracy.exact]
     exact.sort(key=lambda c: _standing_key(c, contest))
-    words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}."] if exact else ["No candidate is exact."]
+    none = "No candidate that was compared on all inputs is exact."
+    words = [f"Fastest exact answer: {_answer_text(exact[0], contest)}." if exact else none]
     allowed = share_of_outputs(answer.limits.output) + (f"; {answer.rule}" if answer.rule else "")
     return (*words, f"Fastest answer within the tolerance ({allowed}): {_answer_text(known[best], contest)}.")
 

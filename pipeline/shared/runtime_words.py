@@ -13,12 +13,15 @@ _WHERE = re.compile(
     r"|FrontEnd API failed with \w+: ?"
     r"|\[ONNXRuntimeError\] : \d+ : \w+ : ?"
     r"|Model wasn't fully converted[^\n]*"
+    r"|-- \S+ with a message:"
+    r"|-- Conversion is failed for:[^\n]*"
     r"|Summary:[^\n]*"
     r"|Failed to create plugin \"[^\"]*\" for device \S+\s+Please, check your environment\s*"
 )
 # The words around the name of an operation that a shape or a kernel does not suit.
 _AT = re.compile(
     r"While validating node '.*?' with friendly_name '(?P<name>[^']+)': ?"
+    r"|While validating ONNX node '<Node\(\w+\): (?P<onnx>[^']+?)(?::\d+)?>': ?"
     r"|\[CPU\] \w+ node with name '(?P<cpu>[^']+)':? ?"
     r"|\[cpu\]\w*: ?"
 )
@@ -54,7 +57,7 @@ def refusal_in_words(message: str) -> str:
     if absent:
         return f"there is no device {absent['name']}"
     words = _WHERE.sub("", message)
-    at = [name for match in _AT.finditer(words) if (name := match["name"] or match["cpu"])]
+    at = [name for match in _AT.finditer(words) if (name := match["name"] or match["onnx"] or match["cpu"])]
     words = _SIZES.sub(r"its inputs differ in dimension \g<axis>", _NO_REASON.sub("", _AT.sub("", words)))
     words = " ".join(words.split()).strip(" .!,:")
     if at:

@@ -51,6 +51,8 @@ from pipeline.system.paths import is_file
 
 logger = logging.getLogger(__name__)
 
+NOT_CONVERTED = "Export the model without them, or convert it with an OpenVINO extension and give the IR."
+
 # OpenVINO's ConstantFolding passes over an operation that carries this key, whatever its value.
 _KEEP_FROM_FOLDING = "DisableConstantFolding_0"
 
@@ -247,8 +249,14 @@ def _refusal_error(path: Path, message: str) -> ModelError:
     if missing:
         return ModelError(
             f"OpenVINO cannot convert these operations of {path}: {', '.join(missing)}.",
-            "Export the model without them, or convert it with an OpenVINO extension and give the IR.",
+            NOT_CONVERTED,
         )
+    failed = re.findall(r"Conversion is failed for: *(.+?)\.?$", message, re.MULTILINE)
+    if failed:
+        cause = (
+            f"OpenVINO cannot convert these operations of {path}: {', '.join(failed)} ({refusal_in_words(message)})."
+        )
+        return ModelError(cause, NOT_CONVERTED)
     return ModelError(f"OpenVINO cannot read {path}: {refusal_in_words(message)}.", CHECK_FILE)
 
 

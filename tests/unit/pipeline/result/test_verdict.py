@@ -211,7 +211,10 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     unsure = replace(fast, times_as_fast=0.8)
     exact, _ = decide_contest([low, unsure], contest([], {}, control="low"), FREE).notes
     assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
-    assert decide_contest([low], contest([], {}, control="low"), FREE).notes[0] == "No candidate is exact."
+    none = "No candidate that was compared on all inputs is exact."
+    assert decide_contest([low], contest([], {}, control="low"), FREE).notes[0] == none
+    more = replace(low, accuracy=accuracy(0.0123, exact=False, tolerance=0.05, kinds=("noise", "smooth")))
+    assert decide_contest([more, half], contest(["low"], {"low": ratio(4.0)}), FREE).notes[0] == none
 
 
 def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,3 +80,37 @@ def test_what_openvino_never_comes_back_from_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_protobuf_is_left_to_openvino(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     check_onnx(tmp_path / "m.onnx")
+
+
+def test_an_operation_that_openvino_does_not_convert_is_named_with_its_reason(tmp_path: Path) -> None:
+    """The body of a loop takes `y` beside what the loop hands on, as old exporters write it."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Add", ["x", "y"], ["next"])],
+        "body",
+        [
+            helper.make_tensor_value_info(name, kind, shape)
+            for name, kind, shape in (
+                ("i", TensorProto.INT64, []),
+                ("go", TensorProto.BOOL, []),
+                ("x", TensorProto.FLOAT, [2]),
+                ("y", TensorProto.FLOAT, [2]),
+            )
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [2]),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["times", "", "a"], ["b"], name="steps", body=body)],
+        "steps",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])],
+        [helper.make_tensor("times", TensorProto.INT64, [], [3])],
+    )
+    path = tmp_path / "steps.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    with pytest.raises(ModelError) as refused:
+        read_model(path)
+    assert re.search(r"cannot convert these operations of .*: Loop-\d+ \(at b, The provided loop", refused.value.cause)
+    assert refused.value.remedy.startswith("Export the model without them")
