@@ -22,16 +22,16 @@ Array = npt.NDArray[np.generic]
 Arrays = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
 
-NOISE, SMOOTH, ZEROS, PADDED = "noise", "smooth", "zeros", "padded"
+NOISE, SMOOTH, ZEROS, PADDED, PAGE = "noise", "smooth", "zeros", "padded", "page"
 KINDS = (NOISE, SMOOTH, ZEROS)
 VOCABULARY = 1000  # of ids, where a model says nothing of theirs
 LAST_PLACES = 2.0**-21  # four of a number in f32, as a share of it: how far sums in another order lie apart
 MOVES = 3  # seeds of weights and inputs that are moved
 INDICES = 2.0  # times as many indices may differ as numbers may differ by (docs/outputs.md)
 SMALL = 8  # numbers that are no weights: scales of Resize, its regions, bounds, epsilons
-QUIET = (
-    0.1  # of an output's size over all kinds of inputs: it is taken to be no smaller on any of them (docs/outputs.md)
-)
+CHANNELS = (1, 3)  # of an image
+GLYPH, LINE = (8, 6), 16  # pixels of a letter of a page, high and wide, and from line to line
+QUIET = 0.1  # of its size over all kinds: an output is not taken to be smaller on one of them (docs/outputs.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ def _signal(shape: tuple[int, ...], kind: str, seed: int, rng: np.random.Generat
     """Return what a floating-point input gets: images in [0, 1], other signals of a standard deviation near 1."""
     if kind == ZEROS:
         return np.zeros(shape)
+    if kind == PAGE and _is_image(shape):
+        return _page(shape, rng)
     if kind != SMOOTH or not shape:
         return rng.random(shape) if len(shape) == 4 else rng.standard_normal(shape)
     line = np.linspace(0, 1, shape[-1])
@@ -111,9 +113,32 @@ def _signal(shape: tuple[int, ...], kind: str, seed: int, rng: np.random.Generat
     return np.broadcast_to(wave, shape).copy()
 
 
+def _page(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Return lines of drawn letters, black on white: on the other kinds what finds text or edges answers nothing."""
+    first = shape[1] in CHANNELS
+    height, width = shape[2:] if first else shape[1:3]
+    page = np.ones((height, width))
+    for top in range(LINE // 2, height - LINE, LINE):
+        for left in range(LINE, width - LINE, GLYPH[1] + 2):
+            if rng.random() < 0.85:  # else a space
+                dots = rng.random((GLYPH[0] // 2, GLYPH[1] // 2)) < 0.5
+                page[top : top + GLYPH[0], left : left + GLYPH[1]] -= np.kron(dots, np.ones((2, 2)))
+    return np.broadcast_to(page[None, None] if first else page[None, :, :, None], shape).copy()
+
+
+def _is_image(shape: Sequence[int | None]) -> bool:
+    """Return whether an input of this shape, open dimensions None, may be images."""
+    if len(shape) != 4:
+        return False
+    sides = shape[2:] if shape[1] in CHANNELS else shape[1:3] if shape[3] in CHANNELS else ()
+    return bool(sides) and all(side is None or side >= 2 * LINE for side in sides)
+
+
 def kinds_of(inputs: Sequence[Port]) -> tuple[str, ...]:
-    """Return the kinds of inputs that a model is tried with: one with padding more where it takes a mask."""
-    return (*KINDS, PADDED) if any("mask" in port.name.lower() for port in inputs) else KINDS
+    """Return the kinds of inputs that a model is tried with: padding too where it takes a mask, a page if an image."""
+    padded = (PADDED,) if any("mask" in port.name.lower() for port in inputs) else ()
+    page = (PAGE,) if any(port.dtype.kind == "f" and _is_image(port.shape) for port in inputs) else ()
+    return (*KINDS, *padded, *page)
 
 
 def session(

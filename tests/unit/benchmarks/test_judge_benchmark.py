@@ -18,7 +18,19 @@ from benchmarks.drawn_models import Finding, draw, main, table
 from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
 from benchmarks.judge import counts as counts_of
 from benchmarks.judge_child import deployed, recorded_session
-from benchmarks.outputs import PADDED, Port, apart, arrays, by_onnxruntime, kinds_of, moved, ports, quiet_sizes, session
+from benchmarks.outputs import (
+    PADDED,
+    PAGE,
+    Port,
+    apart,
+    arrays,
+    by_onnxruntime,
+    kinds_of,
+    moved,
+    ports,
+    quiet_sizes,
+    session,
+)
 from tests.exported_models import text_classifier, topk_classifier
 
 
@@ -26,6 +38,18 @@ def test_outputs_are_compared_by_name() -> None:
     a, b = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
     gap = apart({"x": a, "y": b}, {"y": b, "x": 2 * a})
     assert (gap.worst, gap.output) == (0.5, "x")
+
+
+def test_images_are_tried_with_a_page_of_letters_too() -> None:
+    image, bands = (Port("x", np.dtype(np.float32), shape) for shape in ((None, 3, None, None), (1, 16, 32, 32)))
+    assert PAGE in kinds_of([image])
+    assert PAGE not in kinds_of([bands])
+    page = arrays([image], {"x": [1, 3, 64, 96]}, PAGE)["x"]
+    assert page.shape == (1, 3, 64, 96)
+    assert set(np.unique(page)) == {0.0, 1.0}
+    assert 0.02 < (page == 0).mean() < 0.3
+    last = arrays([Port("x", np.dtype(np.float32), (1, 64, 96, 3))], {}, PAGE)["x"]
+    assert np.array_equal(last, page.transpose(0, 2, 3, 1))
 
 
 def test_one_wrong_channel_shows_that_the_whole_output_hides() -> None:
@@ -97,7 +121,7 @@ def test_a_child_runs_a_model_without_placewright(tmp_path: Path) -> None:
     by_ort = outputs_of(model, path, {"by": "onnxruntime", "threads": 1}, tmp_path)
     exact = {"by": "openvino", "properties": {"INFERENCE_PRECISION_HINT": "f32"}}
     by_openvino = outputs_of(model, path, exact, tmp_path)
-    assert set(by_ort) == {"noise", "smooth", "zeros"}
+    assert set(by_ort) == {"noise", "smooth", "zeros", "page"}
     assert apart(by_openvino["noise"], by_ort["noise"]).worst < 1e-4
     with started(model, path, exact) as child:
         assert child.ask(do="turn", seconds=0.0)["inferences"] == 3
