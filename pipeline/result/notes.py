@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.shared import payload
 from pipeline.shared.checks import FACTS, ReferenceFacts
-from pipeline.shared.model_inputs import SEQUENCE
+from pipeline.shared.model_inputs import GIVEN_KIND, SEQUENCE
 from pipeline.stages.choices import HALVES
 from pipeline.store.store import Entry
 from pipeline.store.task import Outcome, list_disturbances
@@ -78,6 +78,8 @@ def reference_notes(read: Entry) -> list[str]:
 
     read: the artifact of the stage.
     """
+    from runtime.measuring.outputs.outputs import SHOWN
+
     if FACTS not in read.files:
         return []
     facts = ReferenceFacts(**payload.read_json(read.path(FACTS)))
@@ -94,6 +96,11 @@ def reference_notes(read: Entry) -> list[str]:
             f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: in {facts.executor}, "
             "too, a change of the inputs by one part in 100,000 changes it by more than 10 %. Pass representative "
             "inputs with --input."
+        )
+    if facts.low and GIVEN_KIND not in facts.kinds:
+        sentences.append(
+            f"No generated input raises a score of {', '.join(facts.low)} above {SHOWN:g}, so how right low precisions "
+            "are where it finds something is not known. Pass inputs with --input."
         )
     if facts.way:
         sentences.append(

@@ -35,6 +35,7 @@ class ReferenceFacts:
     departed: how far. cost: times as long as an inference takes that way. unstable: outputs that change far where the
     inputs change by as little as rounding does. cross_check: why OpenVINO's reference implementation did not check what
     OpenVINO itself gave; "" where it did, or was not needed. chosen: outputs whose rows are chosen by computed numbers.
+    low: outputs whose scores no inputs raise.
     """
 
     executor: str = ""
@@ -47,6 +48,7 @@ class ReferenceFacts:
     unstable: list[str] = field(default_factory=list)
     cross_check: str = ""
     chosen: list[str] = field(default_factory=list)
+    low: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,11 @@ BLOBS = 3
 RECTANGLES = 6
 GRAIN = 0.004  # a step of a byte: without it equal regions would give equal scores, and chance would rank them
 PHRASE = 8  # ids
+GLYPH = (4, 3)  # dots of a letter, high and wide
+DOT = 2  # pixels
+LINE = 16  # pixels from one line of letters to the next
+SPACES = 0.15  # share of letters
+INK = 0.1  # how dark, or how light, letters are at most; the ground is as far from the other end
 FEW_IDS = 4  # as of token types: such ids come in two runs
 
 Draw = Callable[[int, int, int, np.random.Generator], Float64]  # an image of so many channels, rows and columns
@@ -77,6 +82,14 @@ def draw_rectangles(shape: Sequence[int], rng: np.random.Generator, *, channels:
     return _draw_images(shape, rng, channels, _draw_rectangles)
 
 
+def draw_lines_of_letters(shape: Sequence[int], rng: np.random.Generator, *, channels: Sequence[int]) -> Float64:
+    """Return float64 [shape], images within [0, 1]: lines of letters, dark on light; see `draw_gradients`.
+
+    Letters are of drawn dots. What finds or reads text answers nearly nothing on anything else.
+    """
+    return _draw_images(shape, rng, channels, _draw_lines_of_letters)
+
+
 def _draw_images(shape: Sequence[int], rng: np.random.Generator, channels: Sequence[int], draw: Draw) -> Float64:
     n, *rest = shape
     first = rest[0] in channels or rest[-1] not in channels
@@ -107,6 +120,17 @@ def _draw_rectangles(c: int, h: int, w: int, rng: np.random.Generator) -> Float6
         bottom, right = int(rng.integers(top, h)) + 1, int(rng.integers(left, w)) + 1
         image[:, top:bottom, left:right] = rng.uniform(0, 1, (c, 1, 1))
     return np.clip(image + GRAIN * rng.standard_normal(image.shape), 0.0, 1.0)
+
+
+def _draw_lines_of_letters(c: int, h: int, w: int, rng: np.random.Generator) -> Float64:
+    rows, columns = max(h - LINE // 2, 0) // LINE, w // (DOT * (GLYPH[1] + 1))
+    letters = (rng.random((rows, GLYPH[0], columns, GLYPH[1])) < 0.5) & (rng.random((rows, 1, columns, 1)) >= SPACES)
+    spaced = np.pad(letters, ((0, 0), (0, LINE // DOT - GLYPH[0]), (0, 0), (0, 1)))
+    dots = spaced.reshape(rows * LINE // DOT, columns * (GLYPH[1] + 1))
+    ink = np.zeros((h, w), bool)
+    ink[LINE // 2 : LINE // 2 + rows * LINE, : DOT * dots.shape[1]] = np.kron(dots, np.ones((DOT, DOT), bool))
+    ground, colour = rng.uniform(1 - INK, 1, (c, 1, 1)), rng.uniform(0, INK, (c, 1, 1))
+    return np.clip(np.where(ink, colour, ground) + GRAIN * rng.standard_normal((c, h, w)), 0.0, 1.0)
 
 
 def text_ids(shape: Sequence[int], rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

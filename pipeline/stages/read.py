@@ -76,5 +76,5 @@ def read(work: StepContext) -> None:
 
 
 READ = RunStage(
-    name="read", version=11, plan=plan_read, execute=read, seeded=False, packages=("openvino", "onnxruntime", "onnx")
+    name="read", version=12, plan=plan_read, execute=read, seeded=False, packages=("openvino", "onnxruntime", "onnx")
 )

@@ -42,7 +42,7 @@ from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_inputs import GIVEN
 from pipeline.shared.payload import load_graph
 from pipeline.stages.host import ModelFile
-from runtime.measuring.outputs.outputs import OutputDifference, output_differences
+from runtime.measuring.outputs.outputs import OutputDifference, low_scores, output_differences
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
@@ -322,7 +322,13 @@ def _write_conclusion(out: Path, departed: Departure | None, words: str) -> None
         (out / CHECKS).unlink(missing_ok=True)
     for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)
-    _change_facts(out, way=words, departed=str(departed) if departed else "", unstable=_unstable_outputs(out))
+    _change_facts(
+        out,
+        way=words,
+        departed=str(departed) if departed else "",
+        unstable=_unstable_outputs(out),
+        low=low_scores(reference_beside(out).outputs),
+    )
 
 
 def _change_facts(out: Path, **changes: Any) -> None:

@@ -42,6 +42,8 @@ ALIKE = 10.0
 QUIET = 0.1
 FLOOR = 1e-3
 SCORE = 1e-2  # root mean square of scores, one in ten thousand of which is 1
+SHOWN = 0.05  # a score below it is no sign of anything
+LEAST_SCORES = 20
 HUGE = 1e30
 
 
@@ -194,6 +196,28 @@ def channels_of(expected: Sequence[Outputs]) -> dict[str, Channels]:
         axis = _axis_of(np.asarray(sum(each), np.float64))
         found[name] = Channels(axis, np.max([_slice_sizes(one, axis) for one in each], axis=0))
     return found
+
+
+def low_scores(by_kind: OutputsByKind) -> list[str]:
+    """Return the outputs with scores that stay below `SHOWN` on all kinds of inputs, as if there was nothing to find.
+
+    Scores are the channels that lie within [0, 1] on every kind and are not of classes that add up to 1.
+    """
+    found = []
+    for name, axes in channels_of(list(by_kind.values())).items():
+        each = [np.asarray(outputs[name], np.float64) for outputs in by_kind.values()]
+        if any(one.shape != each[0].shape or class_axis(one) is not None for one in each):
+            continue
+        scores = np.all([_within_one(one, axes.axis) for one in each], axis=0)
+        highest = max(float(_channel_peaks(one, axes.axis)[scores].max(initial=0.0)) for one in each)
+        entries = each[0].size // scores.size * int(scores.sum())
+        found += [name] if entries >= LEAST_SCORES and highest < SHOWN else []
+    return found
+
+
+def _channel_peaks(values: Float64, axis: int | None) -> Float64:
+    others = None if axis is None else tuple(a for a in range(values.ndim) if a != axis)
+    return np.asarray(values.max(axis=others)).reshape(-1)
 
 
 def lost_int8(kernels: Sequence[str] | None, reference: Reference) -> MeasurementFailed | None:

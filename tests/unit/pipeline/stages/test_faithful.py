@@ -249,9 +249,12 @@ def test_what_outputs_are_compared_with_and_what_was_done_is_told(tmp_path: Path
     assert (
         "read with dimension 0 of ids left open, which gives the right outputs and takes 1.50 times as long" in mended
     )
-    facts = ReferenceFacts(why_not=["It crashed"], unstable=["output_0"])
+    facts = ReferenceFacts(why_not=["It crashed"], unstable=["output_0"], low=["output_1"])
     (tmp_path / FACTS).write_text(json.dumps(asdict(facts)))
-    crashed, unknown, unstable = reference_notes(Artifact(tmp_path))  # type: ignore[arg-type]
+    crashed, unknown, unstable, low = reference_notes(Artifact(tmp_path))  # type: ignore[arg-type]
     assert (crashed, unknown.startswith("The source was not run")) == ("It crashed.", True)
     assert "--input" in unstable
+    assert low.startswith("No generated input raises a score of output_1 above 0.05, so how right")
+    (tmp_path / FACTS).write_text(json.dumps(asdict(replace(facts, kinds=["given"]))))
+    assert not any("raises a score" in told for told in reference_notes(Artifact(tmp_path)))  # type: ignore[arg-type]
     assert reference_notes(Artifact(tmp_path, ())) == []  # type: ignore[arg-type]

@@ -198,7 +198,7 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
     assert changed == {
         "smooth": {"x"},
         "edges": {"x"},
-        "text": {"ids"},
+        "text": {"x", "ids"},
         "second": {"x", "ids"},
         "zeros": {"x", "ids"},
     }
@@ -207,9 +207,9 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (dynamic_batch_cnn, ["noise", "smooth", "edges", "second", "zeros"]),
+        (dynamic_batch_cnn, ["noise", "smooth", "edges", "text", "second", "zeros"]),
         (text_classifier, ["noise", "text", "second", "zeros"]),
-        (uint8_images, ["noise", "smooth", "edges", "second", "zeros"]),
+        (uint8_images, ["noise", "smooth", "edges", "text", "second", "zeros"]),
     ],
 )
 def test_a_model_is_checked_on_the_kinds_that_change_something(build: Any, expected: list[str], tmp_path: Path) -> None:
@@ -255,6 +255,24 @@ def test_images_are_within_the_range_that_the_model_wants(tmp_path: Path) -> Non
     channels = int(np.argmin(grey.shape[1:])) + 1
     assert (np.ptp(grey.astype(int), axis=channels) == 0).all()
     assert grey.max() > grey.min() + 100
+
+
+def test_lines_of_letters_are_dark_on_light_and_most_is_ground(tmp_path: Path) -> None:
+    read = ov.Core().read_model(uint8_images(tmp_path))
+    (text,) = make_inputs(read, seed=0, dynamic_size=32, kind="text").values()
+    dark, light = text < 0.3 * 255, text > 0.7 * 255
+    assert (dark | light).all()
+    assert 0.05 < dark.mean() < 0.25
+    x = op.parameter([2, 3, 48, 96], np.float32, name="x")
+    page = make_inputs(ov.Model([op.result(x)], [x]), seed=0, dynamic_size=8, kind="text")["x"].astype(np.float64)
+    assert (page.min() < -1.5, page.max() > 1.5) == (True, True)
+    ink = page[:, 0] < 0
+    lines = ink.any(axis=2)[0].astype(int)
+    assert np.count_nonzero(np.diff(lines) == 1) == 2  # a line of letters in every 16 rows, with room above and below
+    assert ((page < 0) == ink[:, None]).all()
+    assert (ink[0] != ink[1]).any()
+    tiny = op.parameter([1, 3, 4, 4], np.float32, name="x")
+    assert make_inputs(ov.Model([op.result(tiny)], [tiny]), seed=0, dynamic_size=8, kind="text")["x"].min() > 1
 
 
 def test_normalised_images_are_grey_waves_about_zero() -> None:

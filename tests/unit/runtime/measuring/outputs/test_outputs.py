@@ -16,6 +16,7 @@ from runtime.measuring.outputs.outputs import (
     channel_groups,
     channels_of,
     lost_int8,
+    low_scores,
     matched_rows,
     output_differences,
 )
@@ -186,3 +187,26 @@ def test_strings_are_answers_whatever_the_numbers_in_them() -> None:
     other = {"y": np.array([[b"a", b"10"], [b"b", b"2"]])}
     assert output_differences(other, expected) == [OutputDifference("y", "indices", 0.25)]
     assert output_differences({"y": other["y"][:1]}, expected) == [OutputDifference("y", "indices", 0.0, 0.5)]
+
+
+def test_scores_that_no_kind_of_inputs_raises_are_told() -> None:
+    rng = np.random.default_rng(0)
+    faint, seen = 1e-3 * rng.random((1, 1, 8, 8)), rng.random((1, 1, 8, 8))
+    assert low_scores({"noise": {"map": faint}, "smooth": {"map": faint}}) == ["map"]
+    assert low_scores({"noise": {"map": faint}, "smooth": {"map": seen}}) == []
+    # of a detector boxes are no scores, whatever their size, and hide none
+    boxes = 300 * rng.random((1, 4, 50))
+    low, high = (np.concatenate([boxes, scale * rng.random((1, 6, 50))], axis=1) for scale in (0.01, 0.9))
+    assert low_scores({"noise": {"found": low}, "zeros": {"found": low / 2}}) == ["found"]
+    assert low_scores({"noise": {"found": low}, "zeros": {"found": high}}) == []
+    classes = rng.random((1, 200))
+    told = {
+        "classes": classes / classes.sum(),  # each below 0.05, and one the largest
+        "logits": 0.01 * rng.standard_normal((1, 64)),
+        "one": np.array([[0.01]]),
+        "ids": np.zeros((1, 40), np.int64),
+        "none": np.zeros((0, 6)),
+    }
+    assert low_scores({"noise": told, "zeros": told}) == []
+    assert low_scores({"noise": {"map": faint}, "smooth": {"map": faint[:, :, :4]}}) == []
+    assert low_scores({}) == []
