@@ -85,6 +85,7 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     from coarsen.reading.model.size_arrays import save_size_arrays
     from coarsen.reading.model.trial_log import Tries
     from coarsen.reading.reference.reference import CheckInputs, write_outputs
+    from coarsen.reading.rewriting.empty_ranges import guard_empty_ranges
     from coarsen.reading.rewriting.forms import write_forms
     from coarsen.reading.rewriting.quantisers import spell_out_quantisation
     from coarsen.reading.rewriting.rewrites import REWRITTEN, Rewrites
@@ -100,6 +101,8 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
     prepared: dict[str, Any] = {"prepare": spell_out_quantisation} if way.arithmetic else {}
+    if way.guarded:
+        prepared = {"prepare": guard_empty_ranges}
     found, inputs = read.read_with_inputs(
         path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )

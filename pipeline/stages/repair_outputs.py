@@ -2,10 +2,10 @@
 
 The normalised model, its shapes concrete and its constants folded, is run on the CPU in f32, and its outputs are
 compared with those of the source by an executor that shares as little as possible with it
-(`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: write quantisation as
-arithmetic, leave one dimension open, leave all open, do not fold constants, make the first operation that departs an
-output of its own. The first way that gives the right outputs is used, and what it costs is told; where none does, the
-model is refused with the first operation that departs.
+(`coarsen.reading.reference`). Where they depart, what is known to help is tried in order: give zeros that are quantised
+dynamically a scale, write quantisation as arithmetic, leave one dimension open, leave all open, do not fold constants,
+make the first operation that departs an output of its own. The first way that gives the right outputs is used, and what
+it costs is told; where none does, the model is refused with the first operation that departs.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kin
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
 QUANTISER = "FakeQuantize"  # what the runtime makes integer products of
+RANGED = frozenset({"ReduceMax", "ReduceMin", "Round"})  # what it makes dynamic quantisation of
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
 MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
 UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
@@ -222,7 +223,10 @@ def _list_attempts(
     source: Source, out: Path, shapes: InputShapes, departed: Departure, located: list[str]
 ) -> Iterator[Attempt]:
     """Yield what may help against wrong outputs, in order; located: gets the first operation that departs."""
-    if QUANTISER in load_graph(out / GRAPH).type_names:  # takes less time than what open dimensions cost
+    types = set(load_graph(out / GRAPH).type_names)  # these two take less time than what open dimensions cost
+    if types >= RANGED:
+        yield Attempt("with dynamic quantisation of zeros guarded", Way(guarded=True), shapes)
+    if QUANTISER in types:
         yield Attempt("with quantisation written as arithmetic", Way(arithmetic=True), shapes)
     yield from _open_attempts(out)
     yield Attempt("with constants not folded", Way(fold=False), shapes)

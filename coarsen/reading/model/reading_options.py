@@ -13,11 +13,13 @@ class Way:
     fold: whether constants are folded. exposed: an operation whose result becomes an output of the model as well, so
     that the runtime does not fuse it with others; "" for none. arithmetic: whether quantisation is written as the
     arithmetic that it is, so that the runtime computes in floating point instead of making integer products of it.
+    guarded: whether what is quantised dynamically may be all zeros (`coarsen.reading.rewriting.empty_ranges`).
     """
 
     fold: bool = True
     exposed: str = ""
     arithmetic: bool = False
+    guarded: bool = False
 
 
 USUAL = Way()

@@ -23,13 +23,13 @@ import openvino as ov
 from openvino import opset13 as opset
 
 from coarsen.reading.model.read import models_within
+from coarsen.reading.rewriting.empty_ranges import LEVELS, without_guard
 from coarsen.reading.rewriting.slices import set_name
 from pipeline.core.arrays import Float32, Int32
 
 logger = logging.getLogger(__name__)
 
 PRODUCTS = ("MatMul", "Convolution", "GroupConvolution")
-LEVELS = 255.0  # steps of the quantised input
 ROUNDED = 1e-3  # how far a constant of the pattern may be off: IR stores 1/255 in f16
 MOST_DEPTH = 16  # of what is computed from constants alone
 _EXACT = 1 << 24  # integers up to this are exact in f32
@@ -168,7 +168,7 @@ def _scaled_steps(steps: Any, zero_point: Any) -> _Quantised | None:
         return None
     scale, negated = lowest.input_value(1), _producer_of_type(lowest.input_value(0), "Subtract")
     spread = _match_multiple(scale, 1 / LEVELS)
-    ends = None if spread is None else _producer_of_type(spread, "Subtract")
+    ends = None if spread is None else _producer_of_type(without_guard(spread), "Subtract")
     if negated is None or ends is None or not is_number(negated.input_value(0), 0.0):
         return None
     greatest, least = ends.input_value(0), ends.input_value(1)

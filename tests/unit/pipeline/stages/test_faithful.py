@@ -45,7 +45,7 @@ class Runtime:
     """A runtime that computes a model rightly only if it is read in one way; ids [?,?] are its input.
 
     right: whether it does so with a way and with shapes. declared: what the file says of its input. refuses: what it
-    does not read at all. quantised: whether the model has fixed scales.
+    does not read at all. types: of its operations.
     """
 
     right: Callable[[Way, InputShapes], bool]
@@ -53,19 +53,18 @@ class Runtime:
     refuses: Callable[[Way, InputShapes], bool] = lambda way, shapes: False
     located: str = ""
     given: bool = True
-    quantised: bool = False
+    types: tuple[str, ...] = ("Add",)
     passed_over: list[dict[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
     def read(self, out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
-        words = f"{'' if way.fold else 'unfolded'}{'arithmetic' * way.arithmetic}{way.exposed}"
+        words = f"{'' if way.fold else 'unfolded'}{'arithmetic' * way.arithmetic}{'guarded' * way.guarded}{way.exposed}"
         self.tried.append(f"{','.join(shapes.given)} {words}".strip())
         if self.refuses(way, shapes):
             raise ModelError("It cannot be read so.")
         for name in ("model.xml", "model.bin"):
             (out / name).write_text(self.tried[-1])
-        kinds = ("FakeQuantize" if self.quantised else "Add",)
-        save_graph(out / "graph.npz", replace(graph_of(1, []), type_names=kinds))
+        save_graph(out / "graph.npz", replace(graph_of(1, []), type_names=self.types))
         length = 6 + len(unfit)
         self.passed_over.append(dict(unfit))
         chosen = [ChosenShape("ids", self.declared, f"[1,{length}]", self.given)] if "?" in self.declared else []
@@ -115,11 +114,21 @@ def test_what_helps_is_tried_in_order(tmp_path: Path) -> None:
 
 
 def test_quantisation_as_arithmetic_comes_first_where_a_model_quantises(tmp_path: Path) -> None:
-    runtime = Runtime(lambda way, shapes: way.arithmetic, quantised=True)
+    runtime = Runtime(lambda way, shapes: way.arithmetic, types=("FakeQuantize",))
     facts = runtime.facts(tmp_path / "out")
     assert runtime.tried == ["ids=1x6", "ids=1x6 arithmetic"]
     assert facts.way == "with quantisation written as arithmetic"
     assert facts.cost == pytest.approx(1.5)
+
+
+def test_a_scale_for_zeros_comes_first_where_a_model_quantises_dynamically(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: way.guarded, types=("ReduceMax", "ReduceMin", "Round"))
+    facts = runtime.facts(tmp_path / "out")
+    assert runtime.tried == ["ids=1x6", "ids=1x6 guarded"]
+    assert facts.way == "with dynamic quantisation of zeros guarded"
+    runtime = Runtime(lambda way, shapes: "?" in shapes.given[0], types=("ReduceMax", "ReduceMin"))
+    assert runtime.facts(tmp_path / "other").way == "with dimension 0 of ids left open"
+    assert "ids=1x6 guarded" not in runtime.tried
 
 
 def test_what_cannot_be_read_in_some_way_is_read_in_the_next(tmp_path: Path) -> None:
