@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.accuracy import Accuracy, AccuracyLimits
 from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import UsageError
@@ -18,7 +19,7 @@ from pipeline.core.settings import MeasureSettings, ProfileSettings
 from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import Variant, known_reference, outputs_by_kind, start_child, time_kernels
-from runtime.measuring.outputs.outputs import OutputsByKind, Reference
+from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed, why_only_full
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.process.retry import ask_with_retry
@@ -161,22 +162,23 @@ class _Trial:
         allowed = most_allowed(self.reference, self.settings)
         limits = limits_for({plugin: precision}, self.reference, self.settings)
         try:
-            outputs, kernels = ask_with_retry(partial(self._ask, plugin, precision))
-            accuracy = accuracy_of(outputs, self.reference, limits, self.settings)
+            accuracy, kernels = ask_with_retry(partial(self._ask, plugin, precision, limits))
         except ChildError as error:
             why_not = f"it does not run ({error.failed.message})"
             return PrecisionTrial(plugin, precision, None, allowed, why_not, error.failed.transient)
         if isinstance(accuracy, MeasurementFailed):
             return PrecisionTrial(plugin, precision, None, allowed, accuracy.message)
-        if kernels is not None and not accuracy.why_not:
+        if kernels is not None:
             self.kernels[precision] = kernels
         setting = "measure.metric_drop" if self.settings.metric else "measure.low_tolerance"
         difference = accuracy.worst if accuracy.worst is not None and math.isfinite(accuracy.worst) else None
         told = accuracy.to_json() if difference is not None else None
         return PrecisionTrial(plugin, precision, difference, allowed, accuracy.why_not, setting=setting, accuracy=told)
 
-    def _ask(self, plugin: str, precision: str) -> tuple[OutputsByKind, Mapping[str, Any] | None]:
-        """Return the outputs, on as many kinds of inputs as there is time for, and the times of kernels, if asked."""
+    def _ask(
+        self, plugin: str, precision: str, limits: AccuracyLimits
+    ) -> tuple[Accuracy | MeasurementFailed, Mapping[str, Any] | None]:
+        """Return how right it is, on as many kinds of inputs as there is time for, and of a right one its kernels."""
         device_kind = KINDS.get(plugin.partition(".")[0], "other")
         device = DeviceSpec(plugin, plugin, plugin, {PRECISION: precision}, device_kind)
         counters = {} if self.profiling is None else {"PERF_COUNT": "YES"}
@@ -193,7 +195,9 @@ class _Trial:
             checks_s = max(LEAST_CHECKS_S, CHECKS_SHARE * self.deadline.left_s) / self.count
             if kinds := affordable_kinds(every, took_s, checks_s)[1:]:
                 outputs |= outputs_by_kind(child, kinds)
-            return outputs, None if self.profiling is None else time_kernels(child, self.profiling)
+            accuracy = accuracy_of(outputs, self.reference, limits, self.settings)
+            right = not (isinstance(accuracy, MeasurementFailed) or accuracy.why_not)
+            return accuracy, time_kernels(child, self.profiling) if right and self.profiling is not None else None
 
 
 def left_out(tried: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:

@@ -178,10 +178,17 @@ def test_kernels_of_a_single_device_are_timed_meanwhile_and_the_reference_is_not
     monkeypatch.setattr(precisions, "reference_outputs", None)  # it is not asked
     monkeypatch.setattr(precisions, "start_child", start)
     monkeypatch.setattr(precisions, "outputs_by_kind", asked)
-    monkeypatch.setattr(precisions, "time_kernels", lambda child, _: {"of": child.output})
+    timed: list[float] = []
+
+    def time_kernels(child: Told, _: Any) -> dict[str, float]:
+        timed.append(child.output)
+        return {"of": child.output}
+
+    monkeypatch.setattr(precisions, "time_kernels", time_kernels)
     pairs, how = [("CPU", "bf16"), ("CPU", "f16")], {"seed": 0, "profiling": ProfileSettings()}
     trials = try_precisions(Path("m.xml"), pairs, MeasureSettings(), **how)
-    assert trials.kernels == {"bf16": {"of": 1.0}}  # not of what is wrong
+    assert trials.kernels == {"bf16": {"of": 1.0}}
+    assert timed == [1.0]  # what is wrong is not timed
     assert trials.ran == {"int8_kernels": ["conv"], "seconds": trials.ran["seconds"], "load_s": 2.0}
     assert [t.accuracy["kinds"] for t in trials.tried if t.accuracy] == [["noise", "zeros"]] * 2
     trials = try_precisions(Path("m.xml"), pairs[1:], MeasureSettings(), spare=pairs[:1], **how)
