@@ -100,9 +100,10 @@ class Judgement:
     usual_apart: how far the outputs of each usual setting lie; refused: why one does not run. float_apart: how far the
     answer and the reference lie from the float model. wrong: an answer was handed over whose outputs are neither within
     what is allowed nor within the width, nor as near to the float model as the reference's. claimed: what the run says
-    of the best single device; confirmed: whether the answer is faster than the default for certain, null where nothing
-    was claimed. failed: why it could not be judged. load: of the machine when it had been judged. compared: starts of
-    the default, and of the two best of what was searched, in the run's final.
+    of the best single device; confirmed: whether the answer is faster for certain than the default in the precision
+    that the run compares with, null where nothing was claimed. failed: why it could not be judged. load: of the machine
+    when it had been judged. compared: starts of the default, and of the two best of what was searched, in the run's
+    final.
     """
 
     model: str
@@ -328,6 +329,13 @@ def compared_starts(run: Mapping[str, Any]) -> list[int]:
     return [max(known.values(), default=0) if alike else known[contest["default"]], *searched[:2]]
 
 
+def baseline_of(run: Mapping[str, Any]) -> str:
+    """Return what a run's claim is over: the default, in f32 where the run found that its own precision is wrong."""
+    contest = run["contest"]
+    known = {c["name"]: c["precision"] for c in run["candidates"]}
+    return "f32" if known[contest["default"] or contest["control"]] == "f32" else DEFAULT
+
+
 def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool = False) -> Judgement:
     """Return what the judge finds of one model; tune_only: of its run alone."""
     folder = out / model.name
@@ -354,8 +362,8 @@ def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool 
     except ChildFailedError as error:
         judged.failed = str(error)
     judged.load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
-    if judged.claimed and DEFAULT in judged.over:
-        judged.confirmed = judged.over[DEFAULT].low > 1
+    if judged.claimed and judged.over:
+        judged.confirmed = judged.over[baseline_of(run)].low > 1
     if not (starts or judged.wrong or judged.failed):
         shutil.rmtree(folder)
     return judged

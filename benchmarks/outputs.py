@@ -22,8 +22,10 @@ Array = npt.NDArray[np.generic]
 Arrays = dict[str, Array]
 Sizes = Mapping[str, Sequence[int]]
 
-NOISE, SMOOTH, ZEROS, PADDED, PAGE = "noise", "smooth", "zeros", "padded", "page"
+NOISE, SMOOTH, ZEROS, PADDED = "noise", "smooth", "zeros", "padded"
+PAGE, NORMALISED = "page", "normalised page"  # within [0, 1], and as means and deviations of photographs leave it
 KINDS = (NOISE, SMOOTH, ZEROS)
+PAGES = (PAGE, NORMALISED)
 VOCABULARY = 1000  # of ids, where a model says nothing of theirs
 LAST_PLACES = 2.0**-21  # four of a number in f32, as a share of it: how far sums in another order lie apart
 MOVES = 3  # seeds of weights and inputs that are moved
@@ -102,8 +104,8 @@ def _signal(shape: tuple[int, ...], kind: str, seed: int, rng: np.random.Generat
     """Return what a floating-point input gets: images in [0, 1], other signals of a standard deviation near 1."""
     if kind == ZEROS:
         return np.zeros(shape)
-    if kind == PAGE and _is_image(shape):
-        return _page(shape, rng)
+    if kind in PAGES and _is_image(shape):
+        return _page(shape, rng) if kind == PAGE else 4 * _page(shape, rng) - 2
     if kind != SMOOTH or not shape:
         return rng.random(shape) if len(shape) == 4 else rng.standard_normal(shape)
     line = np.linspace(0, 1, shape[-1])
@@ -135,10 +137,10 @@ def _is_image(shape: Sequence[int | None]) -> bool:
 
 
 def kinds_of(inputs: Sequence[Port]) -> tuple[str, ...]:
-    """Return the kinds of inputs that a model is tried with: padding too where it takes a mask, a page if an image."""
+    """Return the kinds of inputs that a model is tried with: padding too where it takes a mask, pages if an image."""
     padded = (PADDED,) if any("mask" in port.name.lower() for port in inputs) else ()
-    page = (PAGE,) if any(port.dtype.kind == "f" and _is_image(port.shape) for port in inputs) else ()
-    return (*KINDS, *padded, *page)
+    pages = PAGES if any(port.dtype.kind == "f" and _is_image(port.shape) for port in inputs) else ()
+    return (*KINDS, *padded, *pages)
 
 
 def session(

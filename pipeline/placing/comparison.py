@@ -137,7 +137,8 @@ def _in_question(subject: Subject, terms: Conditions) -> tuple[list[Variant], Ex
 def _with_onnxruntime(variants: Sequence[Variant], around: Explore, terms: Conditions) -> tuple[list[Variant], Explore]:
     """Return variants with those of ONNX Runtime, as far as it was asked for, and what gives the neighbours of each.
 
-    Its default is a candidate beside OpenVINO's, the baseline without them, and told of alone where nobody asked.
+    Its default is a candidate beside OpenVINO's, before all settings as somebody may run that anyway; the baseline
+    without them, and told of alone where nobody asked.
     """
     from runtime.measuring.contest.onnx_space import OnnxSpace
 
@@ -154,8 +155,9 @@ def _with_onnxruntime(variants: Sequence[Variant], around: Explore, terms: Condi
 
     if "openvino" not in asked:
         return [space.default("default"), *more], near
-    early = sum(v.baseline for v in variants) + PROMISING
-    return [*variants[:early], space.default(), *more, *variants[early:]], near
+    first = sum(v.baseline for v in variants)
+    early = first + PROMISING
+    return [*variants[:first], space.default(), *variants[first:early], *more, *variants[early:]], near
 
 
 def order_variants(

@@ -24,7 +24,7 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | | floating point of one dimension of `LONG` or more, 2 at most beside it (audio) | a chord, struck every half second |
 | | other floating point | few waves along the last two dimensions, of deviation 1 |
 | edges | images | rectangles of one colour each, with a grain, within [-2, 2], or [0, 255] as noise |
-| text | images | lines of letters, dark on light, within the same |
+| text | images | lines of letters, dark on light, within [0, 1], or [0, 255] as noise |
 | | ids | frequent and rare ones, a phrase that repeats, a run of one id |
 | second | images | grey waves of deviation 1, as normalised images have it, or within [0, 255] as noise |
 | | audio | drawn anew as noise |
@@ -220,10 +220,11 @@ def _structured_input(
             return signals.text_ids(shape, role.most, rng)
         case "smooth", "image":
             return signals.draw_gradients(shape, rng, channels=CHANNELS) * (role.most or 1)
-        case (("edges" | "text"), "image"):
-            draw = signals.draw_rectangles if kind == EDGES else signals.draw_lines_of_letters
-            drawn = draw(shape, rng, channels=CHANNELS)
-            return drawn * role.most if role.most else 4 * drawn - 2
+        case "edges", "image":
+            boxes = signals.draw_rectangles(shape, rng, channels=CHANNELS)
+            return boxes * role.most if role.most else 4 * boxes - 2
+        case "text", "image":
+            return signals.draw_lines_of_letters(shape, rng, channels=CHANNELS) * (role.most or 1)
         case "second", "image":
             return signals.draw_grey_waves(shape, rng, channels=CHANNELS, most=role.most)
         case (("smooth" | "second"), "numbers"):

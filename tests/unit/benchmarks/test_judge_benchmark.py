@@ -15,10 +15,20 @@ from onnx import numpy_helper
 from benchmarks import judge as judge_benchmark
 from benchmarks.drawn_families import FAMILIES
 from benchmarks.drawn_models import Finding, draw, main, table
-from benchmarks.judge import ChildFailedError, Model, compared_starts, outputs_of, ratio_of, read_list, started
+from benchmarks.judge import (
+    ChildFailedError,
+    Model,
+    baseline_of,
+    compared_starts,
+    outputs_of,
+    ratio_of,
+    read_list,
+    started,
+)
 from benchmarks.judge import counts as counts_of
 from benchmarks.judge_child import deployed, recorded_session
 from benchmarks.outputs import (
+    NORMALISED,
     PADDED,
     PAGE,
     Port,
@@ -47,6 +57,7 @@ def test_images_are_tried_with_a_page_of_letters_too() -> None:
     page = arrays([image], {"x": [1, 3, 64, 96]}, PAGE)["x"]
     assert page.shape == (1, 3, 64, 96)
     assert set(np.unique(page)) == {0.0, 1.0}
+    assert np.array_equal(arrays([image], {"x": [1, 3, 64, 96]}, NORMALISED)["x"], 4 * page - 2)
     assert 0.02 < (page == 0).mean() < 0.3
     last = arrays([Port("x", np.dtype(np.float32), (1, 64, 96, 3))], {}, PAGE)["x"]
     assert np.array_equal(last, page.transpose(0, 2, 3, 1))
@@ -121,7 +132,7 @@ def test_a_child_runs_a_model_without_placewright(tmp_path: Path) -> None:
     by_ort = outputs_of(model, path, {"by": "onnxruntime", "threads": 1}, tmp_path)
     exact = {"by": "openvino", "properties": {"INFERENCE_PRECISION_HINT": "f32"}}
     by_openvino = outputs_of(model, path, exact, tmp_path)
-    assert set(by_ort) == {"noise", "smooth", "zeros", "page"}
+    assert set(by_ort) == {"noise", "smooth", "zeros", "page", "normalised page"}
     assert apart(by_openvino["noise"], by_ort["noise"]).worst < 1e-4
     with started(model, path, exact) as child:
         assert child.ask(do="turn", seconds=0.0)["inferences"] == 3
@@ -199,6 +210,12 @@ def test_runs_that_either_runtime_may_win_lie_apart(tmp_path: Path, monkeypatch:
         judge_benchmark.main(["--models", str(tmp_path / "list.json"), "--out", str(out), *more])
     either = ["--seed", "1", "--runtimes", "openvino,onnxruntime"]
     assert asked == [("a", out, ["--seed", "1"]), ("b", out, []), ("a", out / "runtimes", either)]
+
+
+@pytest.mark.parametrize(("precision", "default", "expected"), [("bf16", "d", "default"), ("f32", "", "f32")])
+def test_a_claim_is_judged_against_what_it_is_made_over(precision: str, default: str, expected: str) -> None:
+    rows = [{"name": "d", "precision": precision}, {"name": "c", "precision": precision}]
+    assert baseline_of({"contest": {"default": default, "control": "c"}, "candidates": rows}) == expected
 
 
 def test_ratios_are_of_pairs_of_starts() -> None:

@@ -156,6 +156,17 @@ def test_what_nobody_asked_for_comes_behind_the_first_settings() -> None:
     assert [v.kind for v in order_variants(known, [])] == ["default", "settings", "other runtime", "hint"]
 
 
+def test_the_default_that_was_asked_for_comes_before_all_settings_and_its_own_settings_behind_a_few() -> None:
+    terms = Conditions(
+        MeasureSettings(runtimes=("openvino", "onnxruntime")), Deadline.after(None), onnx=(Path("a.onnx"), "1.31")
+    )
+    found, _ = _with_onnxruntime([DEFAULT, *(variant(f"v{i}") for i in range(4))], lambda _: [], terms)
+    places = [i for i, v in enumerate(found) if v.onnx is not None]
+    assert (found[0], places[0], found[places[0]].name) == (DEFAULT, 1, "ONNX Runtime default")
+    assert [v.name for v in found[2:4]] == ["v0", "v1"]
+    assert places[1:] == list(range(4, 4 + len(places) - 1))
+
+
 # What it gives
 
 
