@@ -24,6 +24,7 @@ from runtime.executor.onnx_session import CPU_PROVIDER, ONNX_RUNTIME, assigned, 
 from runtime.measuring.process.answers import RunsOn
 
 THREADS = "intra_op_num_threads"
+WRONG_RANK = "Invalid rank for output"  # what ONNX Runtime says then
 
 
 @dataclass(slots=True)
@@ -127,9 +128,29 @@ class OnnxExecutable:
         return cls(session, requests, inputs, ran or [CPU_PROVIDER], int(options.get(THREADS, "0")), compile_s)
 
     def load(self, arrays: Sequence[npt.NDArray[np.generic]]) -> None:
-        """Take the inputs of all inferences to come."""
+        """Take the inputs of all inferences to come.
+
+        An output of another rank than the file declares, which some exporters write, cannot be bound: arrays then.
+        """
+        feed = {name: np.asarray(arrays[place], order="C") for name, place in self.inputs.items()}
         for request in self.requests:
-            request.load({name: np.asarray(arrays[place], order="C") for name, place in self.inputs.items()})
+            request.bound = request.bound and self._binds(request, feed)
+            request.load(feed)
+
+    def _binds(self, request: OnnxRequest, feed: Mapping[str, npt.NDArray[np.generic]]) -> bool:
+        """Return whether an inference with bound outputs runs.
+
+        Raises:
+            RuntimeError: none runs at all.
+        """
+        request.load(feed)
+        try:
+            request.infer()
+        except RuntimeError as error:
+            if WRONG_RANK not in str(error):
+                raise
+            return False
+        return True
 
     def infer(self) -> None:
         """Run one inference."""

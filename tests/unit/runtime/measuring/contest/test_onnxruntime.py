@@ -195,6 +195,19 @@ def test_it_computes_the_source_with_the_inputs_of_the_run_and_the_outputs_in_th
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 
 
+def test_an_output_of_another_rank_than_the_file_declares_is_measured(
+    default: Variant, source: Path, tmp_path: Path
+) -> None:
+    told = onnx.load(source)
+    for output in told.graph.output:
+        del output.type.tensor_type.shape.dim[1:]
+    source.write_bytes(told.SerializeToString())
+    child, _ = start_child(default, read(source, tmp_path / "read"), SETTINGS, seed=0)
+    with child:
+        assert {array.shape for array in outputs_of(child).values()} == {(5, 8)}
+        assert len(child.ask("run", seconds=0.0, minimum=2, realtime=False)["samples_s"]) == 2
+
+
 def stands_still(child: Child, *, wanted: bool) -> bool:
     """Return whether a process comes to stand still, or goes on, within a few seconds."""
     end = time.monotonic() + 5
