@@ -94,16 +94,16 @@ class Judgement:
 
     exit_code, verdict: of the run. answer: name and target. runtime: what runs it. seconds: of tuning. over: other way
     -> how many times as fast the answer is. milliseconds: way -> median of the starts. best: the fastest of the usual
-    settings whose outputs are right, "" if none is. apart: kind of inputs -> how far the answer's outputs lie from the
-    reference's. width: how far these lie from themselves, without rewriting and with weights and inputs moved by a few
-    units in the last place. stated: the difference that the run states; allowed: the largest that its precision allows.
-    usual_apart: how far the outputs of each usual setting lie; refused: why one does not run. float_apart: how far the
-    answer and the reference lie from the float model. wrong: an answer was handed over whose outputs are neither within
-    what is allowed nor within the width, nor as near to the float model as the reference's. claimed: what the run says
-    of the best single device; confirmed: whether the answer is faster for certain than the default in the precision
-    that the run compares with, null where nothing was claimed. failed: why it could not be judged. load: of the machine
-    when it had been judged. compared: starts of the default, and of the two best of what was searched, in the run's
-    final.
+    settings whose outputs are right, "" if none is. same: the usual setting that the answer is, "" if none. apart: kind
+    of inputs -> how far the answer's outputs lie from the reference's. width: how far these lie from themselves,
+    without rewriting and with weights and inputs moved by a few units in the last place. stated: the difference that
+    the run states; allowed: the largest that its precision allows. usual_apart: how far the outputs of each usual
+    setting lie; refused: why one does not run. float_apart: how far the answer and the reference lie from the float
+    model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within the width, nor
+    as near to the float model as the reference's. claimed: what the run says of the best single device; confirmed:
+    whether the answer is faster for certain than the default in the precision that the run compares with, null where
+    nothing was claimed. failed: why it could not be judged. load: of the machine when it had been judged. compared:
+    starts of the default, and of the two best of what was searched, in the run's final.
     """
 
     model: str
@@ -115,6 +115,7 @@ class Judgement:
     over: dict[str, Ratio] = field(default_factory=dict)
     milliseconds: dict[str, float] = field(default_factory=dict)
     best: str = ""
+    same: str = ""
     apart: dict[str, Apart] = field(default_factory=dict)
     width: float = 0.0
     stated: float | None = None
@@ -329,6 +330,14 @@ def compared_starts(run: Mapping[str, Any]) -> list[int]:
     return [max(known.values(), default=0) if alike else known[contest["default"]], *searched[:2]]
 
 
+def usual_setting_of(placement: Mapping[str, Any]) -> str:
+    """Return the usual setting that a placement is, "" if it is none."""
+    every = [placement["properties"], *(device["properties"] for device in placement["devices"].values())]
+    asked = {key: value for each in every for key, value in each.items()}
+    plain = placement["runtime"] == "openvino" and placement["target"] == "CPU" and not placement.get("rewrite")
+    return next((name for name, usual in USUAL.items() if plain and asked == usual), "")
+
+
 def baseline_of(run: Mapping[str, Any]) -> str:
     """Return what a run's claim is over: the default, in f32 where the run found that its own precision is wrong."""
     contest = run["contest"]
@@ -348,7 +357,7 @@ def judge(model: Model, out: Path, budget: str, starts: int, *, tune_only: bool 
     run = json.loads((folder / "run" / "result.json").read_text(encoding="utf-8"))
     placement = json.loads((folder / "run" / "placement.json").read_text(encoding="utf-8"))
     judged.verdict, judged.answer = run["verdict"], f"{run['best']} on {placement['target']}"
-    judged.runtime = placement["runtime"]
+    judged.runtime, judged.same = placement["runtime"], usual_setting_of(placement)
     gain = run.get("speedup_over_best_single")
     judged.claimed = gain["ratio"] if gain and gain["low"] > 1 else None
     judged.compared = compared_starts(run)
@@ -420,7 +429,9 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def named(row: Mapping[str, Any], way: str) -> str:
-    """Return a model's name, marked where the whole interval says that the answer is slower than this way."""
+    """Return a model's name, marked where the answer is this way itself, or where the whole interval is below 1."""
+    if row.get("same") == way:
+        return f"{row['model']} (the same setting)"
     return f"{row['model']}{' (for certain)' if row['over'][way]['high'] < 1 else ''}"
 
 

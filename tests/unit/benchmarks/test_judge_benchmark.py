@@ -24,6 +24,7 @@ from benchmarks.judge import (
     ratio_of,
     read_list,
     started,
+    usual_setting_of,
 )
 from benchmarks.judge import counts as counts_of
 from benchmarks.judge_child import deployed, recorded_session
@@ -212,6 +213,23 @@ def test_runs_that_either_runtime_may_win_lie_apart(tmp_path: Path, monkeypatch:
     assert asked == [("a", out, ["--seed", "1"]), ("b", out, []), ("a", out / "runtimes", either)]
 
 
+@pytest.mark.parametrize(
+    ("properties", "more", "expected"),
+    [
+        ({}, {}, "default"),
+        ({"INFERENCE_PRECISION_HINT": "f32"}, {}, "f32"),
+        ({"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}, {}, ""),
+        ({}, {"rewrite": "int8-weights"}, ""),
+        ({}, {"runtime": "onnxruntime"}, ""),
+        ({}, {"target": "HETERO:A,B"}, ""),
+        ({}, {"properties": {"PERFORMANCE_HINT": "LATENCY"}}, "latency hint"),
+    ],
+)
+def test_an_answer_that_is_a_usual_setting_is_known(properties: Any, more: Any, expected: str) -> None:
+    placement = {"runtime": "openvino", "target": "CPU", "properties": {}, "rewrite": ""}
+    assert usual_setting_of(placement | {"devices": {"CPU": {"properties": properties}}} | more) == expected
+
+
 @pytest.mark.parametrize(("precision", "default", "expected"), [("bf16", "d", "default"), ("f32", "", "f32")])
 def test_a_claim_is_judged_against_what_it_is_made_over(precision: str, default: str, expected: str) -> None:
     rows = [{"name": "d", "precision": precision}, {"name": "c", "precision": precision}]
@@ -246,6 +264,8 @@ def test_counts_name_what_breaks_a_promise() -> None:
         _row("boast", confirmed=False),
         _row("other", runtime="onnxruntime"),
     ]
+    itself = dict(line.split(": ", 1) for line in counts_of([_row("plain", same="f32", over={"f32": slow})]))
+    assert itself["worse than the best usual setting by more than 3 %"] == "1 of 1 plain (the same setting)"
     told = dict(line.split(": ", 1) for line in counts_of(rows))
     assert told["right answers handed over"] == "4 of 6"
     assert told["wrong answers handed over"] == "1 of 6 wrong"
