@@ -326,7 +326,8 @@ def test_outputs_alone_are_judged_and_the_run_of_a_right_answer_is_removed(
     (tmp_path / "m" / "ended.json").write_text('{"exit_code": 0, "seconds": 1}')
     best = {"name": "a", "precision": "bf16", "difference": 0.0}
     (run / "result.json").write_text(json.dumps({"best": "a", "verdict": "Use a.", "candidates": [best]}))
-    (run / "placement.json").write_text('{"target": "CPU", "runtime": "openvino"}')
+    told = {"target": "CPU", "runtime": "openvino", "properties": {}, "devices": {"CPU": {"properties": {}}}}
+    (run / "placement.json").write_text(json.dumps(told))
     ways: list[Any] = []
 
     def outputs(model: Model, path: Path, way: dict[str, Any], folder: Path) -> Any:
