@@ -24,7 +24,7 @@ from runtime.executor.onnx_session import CPU_PROVIDER, ONNX_RUNTIME, assigned, 
 from runtime.measuring.process.answers import RunsOn
 
 THREADS = "intra_op_num_threads"
-WRONG_RANK = "Invalid rank for output"  # what ONNX Runtime says then
+WRONG_RANK = "Invalid rank for output"  # said of what the inference before has left bound
 
 
 @dataclass(slots=True)
@@ -55,10 +55,15 @@ class OnnxRequest:
                 self._binding.bind_output(name)
 
     def infer(self) -> None:
-        """Run one inference."""
+        """Run one inference; an output of another rank than the file declares is not kept bound."""
         if self.bound:
-            self.session.run_with_iobinding(self._binding)
-        else:
+            try:
+                self.session.run_with_iobinding(self._binding)
+            except RuntimeError as error:
+                if WRONG_RANK not in str(error):
+                    raise
+                self.bound = False
+        if not self.bound:
             self._arrays = self.session.run(self.outputs, self._feed)
 
     @property
@@ -128,30 +133,9 @@ class OnnxExecutable:
         return cls(session, requests, inputs, ran or [CPU_PROVIDER], int(options.get(THREADS, "0")), compile_s)
 
     def load(self, arrays: Sequence[npt.NDArray[np.generic]]) -> None:
-        """Take the inputs of all inferences to come.
-
-        An output of another rank than the file declares, which some exporters write, cannot be bound: arrays then.
-        """
-        feed = {name: np.asarray(arrays[place], order="C") for name, place in self.inputs.items()}
+        """Take the inputs of all inferences to come."""
         for request in self.requests:
-            request.bound = request.bound and self._binds(request, feed)
-            request.load(feed)
-
-    def _binds(self, request: OnnxRequest, feed: Mapping[str, npt.NDArray[np.generic]]) -> bool:
-        """Return whether inferences with bound outputs run; the second is given what the first has left bound.
-
-        Raises:
-            RuntimeError: none runs at all.
-        """
-        request.load(feed)
-        try:
-            for _ in range(2):
-                request.infer()
-        except RuntimeError as error:
-            if WRONG_RANK not in str(error):
-                raise
-            return False
-        return True
+            request.load({name: np.asarray(arrays[place], order="C") for name, place in self.inputs.items()})
 
     def infer(self) -> None:
         """Run one inference."""
