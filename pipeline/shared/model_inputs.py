@@ -30,6 +30,7 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | | audio | drawn anew as noise |
 | | other floating point, ids | drawn anew |
 | zeros | what is drawn | zeros |
+| page | images | as text, drawn anew: of one sample a low precision may differ by a third of what it does of the next |
 
 Nothing here imports OpenVINO: models and ports are given.
 """
@@ -56,8 +57,17 @@ SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequenc
 WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
 NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS = "noise", "smooth", "edges", "text", "second", "zeros"
+PAGE = "page"
 TIMED = "timed"  # the kind of the inputs that inferences are timed with, where nobody has drawn others
-KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS)  # of inputs on which outputs are compared, the most telling first
+KINDS = (
+    NOISE,
+    SMOOTH,
+    EDGES,
+    TEXT,
+    SECOND,
+    ZEROS,
+    PAGE,
+)  # of inputs on which outputs are compared, the most telling first
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
 LONG = 1000  # samples that make a sequence of numbers audio
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
@@ -223,7 +233,7 @@ def _structured_input(
         case "edges", "image":
             boxes = signals.draw_rectangles(shape, rng, channels=CHANNELS)
             return boxes * role.most if role.most else 4 * boxes - 2
-        case "text", "image":
+        case (("text" | "page"), "image"):
             return signals.draw_lines_of_letters(shape, rng, channels=CHANNELS) * (role.most or 1)
         case "second", "image":
             return signals.draw_grey_waves(shape, rng, channels=CHANNELS, most=role.most)

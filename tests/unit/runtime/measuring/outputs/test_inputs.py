@@ -201,15 +201,16 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
         "text": {"x", "ids"},
         "second": {"x", "ids"},
         "zeros": {"x", "ids"},
+        "page": {"x"},
     }
 
 
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        (dynamic_batch_cnn, ["noise", "smooth", "edges", "text", "second", "zeros"]),
+        (dynamic_batch_cnn, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
         (text_classifier, ["noise", "text", "second", "zeros"]),
-        (uint8_images, ["noise", "smooth", "edges", "text", "second", "zeros"]),
+        (uint8_images, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
     ],
 )
 def test_a_model_is_checked_on_the_kinds_that_change_something(build: Any, expected: list[str], tmp_path: Path) -> None:
@@ -271,6 +272,8 @@ def test_lines_of_letters_are_dark_on_light_and_most_is_ground(tmp_path: Path) -
     assert np.count_nonzero(np.diff(lines) == 1) == 2  # a line of letters in every 16 rows, with room above and below
     assert ((page < 0.5) == ink[:, None]).all()
     assert (ink[0] != ink[1]).any()
+    other = make_inputs(ov.Model([op.result(x)], [x]), seed=0, dynamic_size=8, kind="page")["x"]
+    assert ((other[:, 0] < 0.5) != ink).any()
     tiny = op.parameter([1, 3, 4, 4], np.float32, name="x")
     assert make_inputs(ov.Model([op.result(tiny)], [tiny]), seed=0, dynamic_size=8, kind="text")["x"].min() > 0.5
 
