@@ -92,10 +92,12 @@ def reference_notes(read: Entry) -> list[str]:
     else:
         sentences.append("The source was not run: outputs are compared with the measured model on the CPU in f32.")
     if facts.unstable:
+        given = GIVEN_KIND in facts.kinds
+        whose = "your" if given else "generated"
         sentences.append(
-            f"The reference is unstable for {', '.join(facts.unstable)} on generated inputs: in {facts.executor}, "
-            "too, a change of the inputs by one part in 100,000 changes it by more than 10 %. Pass representative "
-            "inputs with --input."
+            f"The reference is unstable for {', '.join(facts.unstable)} on {whose} inputs: in {facts.executor}, too, "
+            "a change of the inputs by one part in 100,000 changes it by more than 10 %."
+            + ("" if given else " Pass representative inputs with --input.")
         )
     if facts.low and GIVEN_KIND not in facts.kinds:
         sentences.append(

@@ -39,10 +39,10 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.measured_sizes import SIZES
-from pipeline.shared.model_inputs import GIVEN
+from pipeline.shared.model_inputs import GIVEN, GIVEN_KIND
 from pipeline.shared.payload import load_graph
 from pipeline.stages.host import ModelFile
-from runtime.measuring.outputs.outputs import OutputDifference, low_scores, output_differences
+from runtime.measuring.outputs.outputs import OutputDifference, holds_nan, low_scores, output_differences
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
@@ -159,6 +159,13 @@ def _mend_model(source: Source, out: Path, shapes: InputShapes, order: Reference
     if not departed:
         _write_conclusion(out, None, "")
         return
+    name, kind = departed[0].difference.name, departed[0].kind
+    if kind != GIVEN_KIND and holds_nan(reference_beside(out).outputs[kind][name]):  # so it is on all kinds
+        raise OutputMismatchError(
+            f"On the generated inputs {_executor_name(out)} gives NaN in {name} of {source.path}, and OpenVINO "
+            "numbers: nothing can be compared.",
+            "Pass inputs as the model is used with, --input.",
+        )
     spare, located = out / "spare", list[str]()
     for attempt in _list_attempts(source, out, shapes, departed[0], located):
         if source.deadline.passed:

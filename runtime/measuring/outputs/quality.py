@@ -214,9 +214,13 @@ def compare_by_kind(
 ) -> list[KindDifference] | MeasurementFailed:
     """Return how far every output is from the reference's on every kind of inputs, or why they cannot be compared.
 
-    A kind that makes the reference NaN tells nothing of that output, unless it is the first.
+    A kind that makes the reference NaN tells nothing of that output; if all do, the first counts.
     """
     compared: list[KindDifference] = []
+    telling = {
+        name: [kind for kind in kinds if not holds_nan(reference.outputs[kind][name])] or list(kinds[:1])
+        for name in (reference.outputs[kinds[0]] if kinds else ())
+    }
     for kind in kinds:
         expected = reference.outputs[kind]
         apart = output_differences(actual[kind], expected, reference.channels, kind=kind)
@@ -231,7 +235,7 @@ def compare_by_kind(
         compared += [
             KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name), known.get(d.name))
             for d in apart
-            if kind == kinds[0] or not holds_nan(expected[d.name])
+            if kind in telling[d.name]
         ]
     return compared
 

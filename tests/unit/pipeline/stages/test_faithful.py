@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ class Runtime:
     """A runtime that computes a model rightly only if it is read in one way; ids [?,?] are its input.
 
     right: whether it does so with a way and with shapes. declared: what the file says of its input. refuses: what it
-    does not read at all. types: of its operations.
+    does not read at all. types: of its operations. source_gives: what the source does.
     """
 
     right: Callable[[Way, InputShapes], bool]
@@ -54,6 +55,7 @@ class Runtime:
     located: str = ""
     given: bool = True
     types: tuple[str, ...] = ("Add",)
+    source_gives: Any = field(default_factory=lambda: RIGHT)
     passed_over: list[dict[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
@@ -71,7 +73,7 @@ class Runtime:
         (out / "shapes.json").write_text(json.dumps([asdict(shape) for shape in chosen]))
         if order.source:
             save_by_kind(out / CHECKS, {"noise": {"ids": np.ones((1, 6), np.int64)}})
-            save_by_kind(out / REFERENCE, {"noise": {"output_0": RIGHT}})
+            save_by_kind(out / REFERENCE, {"noise": {"output_0": self.source_gives}})
             (out / FACTS).write_text(json.dumps(asdict(ReferenceFacts("ONNX Runtime 1", kinds=["noise"]))))
         save_by_kind(out / NORMALISED, {"noise": {"output_0": RIGHT * (1 if self.right(way, shapes) else 1.5)}})
         (out / TIMING).write_text(json.dumps({"inference_s": 0.002 if order.source else 0.003}))
@@ -145,6 +147,14 @@ def test_a_model_that_nothing_mends_is_refused_with_the_first_operation_that_dep
     with pytest.raises(OutputMismatchError, match=r"50 % off.*by ONNX Runtime 1.*departs is mul") as caught:
         Runtime(lambda way, shapes: False, located="mul").facts(tmp_path / "out")
     assert caught.value.exit_code == 6
+
+
+def test_where_the_source_gives_nan_inputs_are_asked_for_and_nothing_is_tried(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: False, source_gives=np.full((1, 6), np.nan))
+    with pytest.raises(OutputMismatchError, match="gives NaN in output_0 of ") as caught:
+        runtime.facts(tmp_path / "out")
+    assert "--input" in caught.value.remedy
+    assert runtime.tried == ["ids=1x6"]
 
 
 def test_sizes_that_nobody_gave_are_passed_over_where_outputs_depart(tmp_path: Path) -> None:
@@ -265,5 +275,6 @@ def test_what_outputs_are_compared_with_and_what_was_done_is_told(tmp_path: Path
     assert "--input" in unstable
     assert low.startswith("No generated input raises a score of output_1 above 0.05, so how right")
     (tmp_path / FACTS).write_text(json.dumps(asdict(replace(facts, kinds=["given"]))))
+    assert "on your inputs" in reference_notes(Artifact(tmp_path))[2]  # type: ignore[arg-type]
     assert not any("raises a score" in told for told in reference_notes(Artifact(tmp_path)))  # type: ignore[arg-type]
     assert reference_notes(Artifact(tmp_path, ())) == []  # type: ignore[arg-type]

@@ -189,6 +189,11 @@ def test_offsets_that_zeros_leave_are_measured_against_what_the_output_is_elsewh
 def test_a_kind_that_makes_the_reference_nan_tells_nothing() -> None:
     expected = of(noise=np.ones(4), zeros=np.full(4, np.nan))
     assert right(of(noise=np.ones(4), zeros=np.zeros(4)), expected).difference == 0.0
+    first = of(noise=np.full(4, np.nan), zeros=np.ones(4))
+    assert right(of(noise=np.zeros(4), zeros=np.ones(4)), first).difference == 0.0
+    assert "on zeros" in why_not(of(noise=np.zeros(4), zeros=np.full(4, 2.0)), first)
+    every = of(noise=np.full(4, np.nan), zeros=np.full(4, np.nan))
+    assert "infinitely" in why_not(of(noise=np.zeros(4), zeros=np.full(4, np.nan)), every)
     assert "infinitely" in why_not(of(noise=np.zeros(4)), of(noise=np.full(4, np.nan)))
 
 
