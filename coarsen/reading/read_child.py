@@ -100,9 +100,8 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
-    prepared: dict[str, Any] = {"prepare": spell_out_quantisation} if way.arithmetic else {}
-    if way.guarded:
-        prepared = {"prepare": guard_empty_ranges}
+    prepare = spell_out_quantisation if way.arithmetic else guard_empty_ranges if way.guarded else None
+    prepared: dict[str, Any] = {"prepare": prepare} if prepare else {}
     found, inputs = read.read_with_inputs(
         path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )

@@ -59,15 +59,8 @@ BYTES = 256
 NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS = "noise", "smooth", "edges", "text", "second", "zeros"
 PAGE = "page"
 TIMED = "timed"  # the kind of the inputs that inferences are timed with, where nobody has drawn others
-KINDS = (
-    NOISE,
-    SMOOTH,
-    EDGES,
-    TEXT,
-    SECOND,
-    ZEROS,
-    PAGE,
-)  # of inputs on which outputs are compared, the most telling first
+# Of inputs on which outputs are compared, in the order in which that is done; a place in it is a part of the seed.
+KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS, PAGE)
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
 LONG = 1000  # samples that make a sequence of numbers audio
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers

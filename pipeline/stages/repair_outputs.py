@@ -11,6 +11,7 @@ it costs is told; where none does, the model is refused with the first operation
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -42,12 +43,12 @@ from pipeline.shared.measured_sizes import SIZES
 from pipeline.shared.model_inputs import GIVEN, GIVEN_KIND
 from pipeline.shared.payload import load_graph
 from pipeline.stages.host import ModelFile
-from runtime.measuring.outputs.outputs import OutputDifference, holds_nan, low_scores, output_differences
+from runtime.measuring.outputs.outputs import OutputDifference, Reference, holds_nan, low_scores, output_differences
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
 QUANTISER = "FakeQuantize"  # what the runtime makes integer products of
-RANGED = frozenset({"ReduceMax", "ReduceMin", "Round"})  # what it makes dynamic quantisation of
+RANGED = frozenset({"ReduceMax", "ReduceMin", "Round"})  # what OpenVINO reads DynamicQuantizeLinear as, among others
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
 MOST_SINGLE = 6  # single dimensions of single inputs that are left open, one after another
 UNSTABLE = 0.1  # distance beyond which a tiny change of the inputs leaves nothing to compare
@@ -159,11 +160,10 @@ def _mend_model(source: Source, out: Path, shapes: InputShapes, order: Reference
     if not departed:
         _write_conclusion(out, None, "")
         return
-    name, kind = departed[0].difference.name, departed[0].kind
-    if kind != GIVEN_KIND and holds_nan(reference_beside(out).outputs[kind][name]):  # so it is on all kinds
+    if _departs_from_nan(out, departed[0]):
         raise OutputMismatchError(
-            f"On the generated inputs {_executor_name(out)} gives NaN in {name} of {source.path}, and OpenVINO "
-            "numbers: nothing can be compared.",
+            f"On the generated inputs {_executor_name(out)} gives NaN in {departed[0].difference.name} of "
+            f"{source.path}, and OpenVINO numbers: nothing can be compared.",
             "Pass inputs as the model is used with, --input.",
         )
     spare, located = out / "spare", list[str]()
@@ -206,9 +206,15 @@ def _distance_of(difference: OutputDifference) -> float:
     return max(difference.difference, difference.unmatched)
 
 
-def _unstable_outputs(out: Path) -> list[str]:
+def _departs_from_nan(out: Path, departure: Departure) -> bool:
+    """Return whether there are numbers where the reference is NaN, which it is on all kinds of inputs then."""
+    name, kind, apart = departure.difference.name, departure.kind, departure.difference.difference
+    return kind != GIVEN_KIND and math.isinf(apart) and holds_nan(load_by_kind(out / REFERENCE)[kind][name])
+
+
+def _unstable_outputs(reference: Reference) -> list[str]:
     """Return the outputs that change far on every kind of inputs where these change by as little as rounding does."""
-    slack = reference_beside(out).slack
+    slack = reference.slack
     names = next(iter(slack.values()), {})
     return [name for name in names if min(_distance_of(each[name]) for each in slack.values()) > UNSTABLE]
 
@@ -333,13 +339,9 @@ def _write_conclusion(out: Path, departed: Departure | None, words: str) -> None
         (out / CHECKS).unlink(missing_ok=True)
     for name in (EVALUATED, TIMING):
         (out / name).unlink(missing_ok=True)
-    _change_facts(
-        out,
-        way=words,
-        departed=str(departed) if departed else "",
-        unstable=_unstable_outputs(out),
-        low=low_scores(reference_beside(out).outputs),
-    )
+    reference = reference_beside(out)
+    found = {"unstable": _unstable_outputs(reference), "low": low_scores(reference.outputs)}
+    _change_facts(out, way=words, departed=str(departed) if departed else "", **found)
 
 
 def _change_facts(out: Path, **changes: Any) -> None:

@@ -46,7 +46,8 @@ class Runtime:
     """A runtime that computes a model rightly only if it is read in one way; ids [?,?] are its input.
 
     right: whether it does so with a way and with shapes. declared: what the file says of its input. refuses: what it
-    does not read at all. types: of its operations. source_gives: what the source does.
+    does not read at all. types: of its operations. source_gives: what the source does; gives: what the model
+    does once it is read rightly.
     """
 
     right: Callable[[Way, InputShapes], bool]
@@ -56,6 +57,7 @@ class Runtime:
     given: bool = True
     types: tuple[str, ...] = ("Add",)
     source_gives: Any = field(default_factory=lambda: RIGHT)
+    gives: Any = field(default_factory=lambda: RIGHT)
     passed_over: list[dict[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
 
@@ -75,7 +77,7 @@ class Runtime:
             save_by_kind(out / CHECKS, {"noise": {"ids": np.ones((1, 6), np.int64)}})
             save_by_kind(out / REFERENCE, {"noise": {"output_0": self.source_gives}})
             (out / FACTS).write_text(json.dumps(asdict(ReferenceFacts("ONNX Runtime 1", kinds=["noise"]))))
-        save_by_kind(out / NORMALISED, {"noise": {"output_0": RIGHT * (1 if self.right(way, shapes) else 1.5)}})
+        save_by_kind(out / NORMALISED, {"noise": {"output_0": self.gives * (1 if self.right(way, shapes) else 1.5)}})
         (out / TIMING).write_text(json.dumps({"inference_s": 0.002 if order.source else 0.003}))
 
     def locate(self, out: Path, departure: Departure) -> str:
@@ -155,6 +157,13 @@ def test_where_the_source_gives_nan_inputs_are_asked_for_and_nothing_is_tried(tm
         runtime.facts(tmp_path / "out")
     assert "--input" in caught.value.remedy
     assert runtime.tried == ["ids=1x6"]
+
+
+def test_numbers_that_depart_beside_nan_in_both_are_mended(tmp_path: Path) -> None:
+    partly = RIGHT.copy()
+    partly[0, 0] = np.nan
+    runtime = Runtime(lambda way, shapes: "?" in shapes.given[0], source_gives=partly, gives=partly)
+    assert runtime.facts(tmp_path / "out").way == "with dimension 0 of ids left open"
 
 
 def test_sizes_that_nobody_gave_are_passed_over_where_outputs_depart(tmp_path: Path) -> None:
