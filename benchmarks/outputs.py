@@ -75,7 +75,7 @@ def arrays(inputs: Sequence[Port], sizes: Sizes, kind: str, *, seed: int = 0, vo
     """
     rng = np.random.default_rng(seed)
     shapes = {p.name: tuple(sizes.get(p.name) or [n or 1 for n in p.shape]) for p in inputs}
-    longest = max((shape[1] for shape in shapes.values() if len(shape) == 3), default=1)
+    longest = max((shape[1] for shape in shapes.values() if len(shape) in (2, 3)), default=1)
     return {p.name: _array(p, shapes[p.name], kind, (seed, vocabulary, longest), rng) for p in inputs}
 
 

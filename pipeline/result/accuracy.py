@@ -8,7 +8,7 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.placing.records import ContestRecord
 from pipeline.result.records import CandidateRecord
 from pipeline.result.result_text import format_speedup
-from pipeline.shared.model_inputs import NOISE, TIMED
+from pipeline.shared.model_inputs import NOISE, TIMED, describe_kinds, first_samples
 
 
 def share_of_outputs(share: float | None) -> str:
@@ -63,7 +63,7 @@ def accuracy_text(candidate: CandidateRecord, metric: str = "") -> str:
     if accuracy.from_float is not None:
         own = share_of_outputs(accuracy.reference_from_float)
         parts.append(f"from the model in float by {share_of_outputs(accuracy.from_float)}, the reference by {own}")
-    kinds = f"; compared on {', '.join(accuracy.kinds)}" if len(accuracy.kinds) > 1 else ""
+    kinds = f"; compared on {describe_kinds(accuracy.kinds)}" if len(accuracy.kinds) > 1 else ""
     return f"{candidate.name}, {candidate.precision}: {', '.join(parts)}{kinds}."
 
 
@@ -84,7 +84,7 @@ def both_answers(best: str, known: Mapping[str, CandidateRecord], contest: Conte
     if answer is None or answer.exact:
         return ()
     there = [c for c in known.values() if c.latency_s is not None and not c.reported_only]
-    told = [c for c in there if c.accuracy is not None and set(c.accuracy.kinds) >= set(answer.kinds)]
+    told = [c for c in there if c.accuracy is not None and set(c.accuracy.kinds) >= set(first_samples(answer.kinds))]
     exact = [c for c in told if c.accuracy is not None and c.accuracy.exact]
     exact.sort(key=lambda c: _standing_key(c, contest))
     none = "No candidate that was compared on all inputs is exact."

@@ -86,8 +86,9 @@ def reference_notes(read: Entry) -> list[str]:
     sentences = [why if why.endswith(".") else f"{why}." for why in facts.why_not]
     if facts.executor:
         sentences.append(
-            f"Outputs are compared with the source in {facts.executor}, on {', '.join(facts.kinds)} "
-            f"({facts.seconds:.1f} s)."
+            f"Outputs are compared with the source in {facts.executor}, on {', '.join(facts.kinds)}"
+            + (f", in low precisions also on {facts.samples} more samples of these" if facts.samples else "")
+            + f" ({facts.seconds:.1f} s)."
         )
     else:
         sentences.append("The source was not run: outputs are compared with the measured model on the CPU in f32.")

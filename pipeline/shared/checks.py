@@ -31,6 +31,7 @@ class ReferenceFacts:
 
     executor: and its version; "" for none. why_not: sentences on executors that were not used. seconds: that all of it
     took. kinds: of inputs that it was run with.
+    samples: how many more of these kinds, for low precisions.
     way: what was done, in words, where the model read as usual departed from the reference; "" where it did not.
     departed: how far. cost: times as long as an inference takes that way. unstable: outputs that change far where the
     inputs change by as little as rounding does. cross_check: why OpenVINO's reference implementation did not check what
@@ -42,6 +43,7 @@ class ReferenceFacts:
     why_not: list[str] = field(default_factory=list)
     seconds: float = 0.0
     kinds: list[str] = field(default_factory=list)
+    samples: int = 0
     way: str = ""
     departed: str = ""
     cost: float = 1.0
@@ -57,12 +59,14 @@ class ReferenceOrder:
 
     source: whether the source model is run as well, or only the normalised one. seconds: after which no other kind of
     inputs is begun. limit_s: after which the process is ended. inferences: of a sequence, where a model has state.
+    samples_s: that the source is given for further samples of kinds.
     """
 
     source: bool
     seconds: float
     limit_s: float
     inferences: int
+    samples_s: float = 0.0
 
 
 def save_by_kind(path: Path, arrays: ByKind) -> None:
@@ -79,6 +83,11 @@ def load_by_kind(path: Path) -> dict[str, dict[str, npt.NDArray[Any]]]:
         kind, _, name = key.partition("/")
         found.setdefault(kind, {})[name] = array
     return found
+
+
+def load_kind(path: Path, kind: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of one kind by name, none if the file has none of it; the others are not read."""
+    return {key.partition("/")[2]: array for key, array in load_arrays(path, beginning=f"{kind}/").items()}
 
 
 def relative_l2(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:

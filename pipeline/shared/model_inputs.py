@@ -6,7 +6,7 @@ converted and reshaped (`CARRIERS`). The first rule that fits counts:
 | input | array |
 |---|---|
 | "mask" in its name, or booleans | ones |
-| integers that index tables: Gather, OneHot | uniform over the rows of the shortest one |
+| integers that index tables: Gather, OneHot, Equal to each of 0, 1, 2 .. | uniform over the rows of the shortest one |
 | integers that LSTMSequence or the like takes as lengths, or of rank 0 or 1 with "len" in the name | the length |
 | uint8 of rank 4 | uniform over 0 .. 255 |
 | integers that are only compared, or subtracted from something (masks, as in (1 - mask) * -10000) | ones |
@@ -22,6 +22,7 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 |---|---|---|
 | smooth | images (rank 4 with 1, 3 or 4 channels) | gradients and soft blobs, within [0, 1], or [0, 255] as noise |
 | | floating point of one dimension of `LONG` or more, 2 at most beside it (audio) | a chord, struck every half second |
+| | ids | steps of a drawn size, through all of them again and again |
 | | other floating point | few waves along the last two dimensions, of deviation 1 |
 | edges | images | rectangles of one colour each, with a grain, within [-2, 2], or [0, 255] as noise |
 | text | images | lines of letters, dark on light, within [0, 1], or [0, 255] as noise |
@@ -32,12 +33,15 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | zeros | what is drawn | zeros |
 | page | images | as text, drawn anew: of one sample a low precision may differ by a third of what it does of the next |
 
+For the same reason low precisions are compared on more samples of every kind, "smooth #2" and so on.
+
 Nothing here imports OpenVINO: models and ports are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,6 +65,8 @@ PAGE = "page"
 TIMED = "timed"  # the kind of the inputs that inferences are timed with, where nobody has drawn others
 # Of inputs on which outputs are compared, in the order in which that is done; a place in it is a part of the seed.
 KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS, PAGE)
+SAMPLES = 4  # of every kind, the first included; of zeros there is one
+NUMBER = " #"  # between a kind and the number of a sample of it that is not the first
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
 LONG = 1000  # samples that make a sequence of numbers audio
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
@@ -145,6 +151,52 @@ def make_checks(model: Any, *, seed: int, dynamic_size: int, given: Inputs | Non
     return checks
 
 
+def draw_samples(model: Any, kinds: Iterable[str], *, seed: int, dynamic_size: int) -> Iterator[tuple[str, Inputs]]:
+    """Yield further samples of kinds of inputs, the second of every kind first, each with its name, as "smooth #2".
+
+    kinds: see `make_checks`, from the same seed.
+
+    Raises:
+        ModelError: see `make_inputs`.
+    """
+    for number in range(2, SAMPLES + 1):
+        for kind in kinds:
+            if kind in KINDS and kind != ZEROS:
+                drawn = make_inputs(model, seed=seed + number - 1, dynamic_size=dynamic_size, kind=kind)
+                yield f"{kind}{NUMBER}{number}", drawn
+
+
+def kind_of(sample: str) -> str:
+    """Return the kind of which something is a sample.
+
+    >>> kind_of("smooth #2"), kind_of("smooth")
+    ('smooth', 'smooth')
+    """
+    return sample.partition(NUMBER)[0]
+
+
+def first_samples(kinds: Iterable[str]) -> list[str]:
+    """Return the kinds without further samples of them, in order.
+
+    >>> first_samples(["noise", "zeros", "noise #2"])
+    ['noise', 'zeros']
+    """
+    return [kind for kind in kinds if kind_of(kind) == kind]
+
+
+def describe_kinds(kinds: Iterable[str]) -> str:
+    """Return kinds in words, with the number of samples where there are several.
+
+    >>> describe_kinds(["noise", "smooth", "zeros", "noise #2", "smooth #2", "noise #3"])
+    'noise (3 samples), smooth (2), zeros'
+    """
+    counts = Counter(map(kind_of, kinds))
+    several = next((kind for kind, count in counts.items() if count > 1), "")
+    return ", ".join(
+        kind if count == 1 else f"{kind} ({count}{' samples' * (kind == several)})" for kind, count in counts.items()
+    )
+
+
 def _concrete_shape(port: Any, *, dynamic_size: int) -> tuple[int, ...]:
     shape = port.get_partial_shape()
     if shape.rank.is_dynamic:
@@ -219,6 +271,8 @@ def _structured_input(
     match kind, role.what:
         case "zeros", _:
             return np.zeros(shape)
+        case "smooth", "ids":
+            return signals.rising_ids(shape, role.most, rng)
         case "text", "ids":
             return signals.text_ids(shape, role.most, rng)
         case "smooth", "image":
@@ -256,6 +310,10 @@ def _constant_at(op: Any, at: int) -> npt.NDArray[np.generic] | None:
 
 def _table_rows(op: Any, at: int) -> int:
     """Return how many rows the table has that an operation looks up by what it takes at a port; 0 for no table."""
+    if op.get_type_name() == "Equal":  # to each of 0, 1, 2 ..: a OneHot
+        classes = _constant_at(op, 1 - at)
+        whole = classes is not None and classes.size > 1 and np.array_equal(classes.ravel(), np.arange(classes.size))
+        return classes.size if classes is not None and whole else 0
     if TABLES.get(op.get_type_name()) != at:
         return 0
     if op.get_type_name() == "OneHot":

@@ -85,8 +85,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         np.savez_compressed(out, allow_pickle=False, **arrays)
 
 
-def load_arrays(path: Path | io.BytesIO) -> dict[str, Any]:
-    """Return the named arrays of an npz file.
+def load_arrays(path: Path | io.BytesIO, *, beginning: str = "") -> dict[str, Any]:
+    """Return the named arrays of an npz file; those alone whose names begin so.
 
     Raises:
         ValueError: it is none, or damaged.
@@ -94,7 +94,7 @@ def load_arrays(path: Path | io.BytesIO) -> dict[str, Any]:
     try:
         # Opened here: numpy leaves a file open that it cannot read.
         with path.open("rb") if isinstance(path, Path) else path as file, np.load(file, allow_pickle=False) as arrays:
-            held = {name: arrays[name] for name in arrays.files}
+            held = {name: arrays[name] for name in arrays.files if name.startswith(beginning)}
     except NO_ARRAYS as error:
         raise ValueError(f"{path} is no file of arrays, or damaged ({type(error).__name__})") from error
     if not all(isinstance(array, np.ndarray) for array in held.values()):  # else NumPy gives the bytes

@@ -133,6 +133,12 @@ def _draw_lines_of_letters(c: int, h: int, w: int, rng: np.random.Generator) -> 
     return np.clip(np.where(ink, colour, ground) + GRAIN * rng.standard_normal((c, h, w)), 0.0, 1.0)
 
 
+def rising_ids(shape: Sequence[int], rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return int64 [shape], ids below `rows` that rise by a drawn step, and begin anew, from a drawn one."""
+    ids = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(tuple(shape))
+    return np.asarray(rng.integers(0, rows) + rng.integers(1, max(2, rows // 8)) * ids) % rows
+
+
 def text_ids(shape: Sequence[int], rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return int64 [shape], ids below `rows` as texts have them, along the last dimension.
 

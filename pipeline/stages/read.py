@@ -14,6 +14,7 @@ from pipeline.stages.stage import PlannedStage, RunPlan, RunStage, params_of
 from pipeline.store.task import StepContext
 
 CHECKING_SHARE, LEAST_CHECKING_S = 0.1, 1.0  # of the budget, and seconds at least, for what outputs are compared with
+SAMPLES_SHARE = 0.15  # of that, for further samples of kinds of inputs
 MOST_CHECKED_S = 100.0  # of a budget that count for it
 MENDING_SHARE = 0.5  # of the budget, for reading a model in other ways where its outputs depart
 CHECKING_LIMIT = 5.0  # times that share, after which what still runs is ended
@@ -68,7 +69,7 @@ def read(work: StepContext) -> None:
     data = context["input"], params.input_sha256
     shapes = InputShapes(params.shapes, params.keep_dynamic, *data, params.dynamic_size, params.shape_ranges)
     seconds = max(LEAST_CHECKING_S, CHECKING_SHARE * min(work.deadline.left_s, MOST_CHECKED_S))
-    order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params.decode_steps)
+    order = ReferenceOrder(True, seconds, CHECKING_LIMIT * seconds, params.decode_steps, SAMPLES_SHARE * seconds)
     model, mending = ModelFile(Path(context["model"]), params.model_sha256), work.deadline.share(MENDING_SHARE)
     locate_s = CHECKING_LIMIT * seconds
     source = source_of(model, limits, locate_s=locate_s, deadline=mending, rewrites=params.rewrites)
@@ -76,5 +77,5 @@ def read(work: StepContext) -> None:
 
 
 READ = RunStage(
-    name="read", version=12, plan=plan_read, execute=read, seeded=False, packages=("openvino", "onnxruntime", "onnx")
+    name="read", version=13, plan=plan_read, execute=read, seeded=False, packages=("openvino", "onnxruntime", "onnx")
 )

@@ -15,7 +15,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,12 @@ from pipeline.shared.checks import (
     save_by_kind,
 )
 from pipeline.shared.measured_sizes import load_sizes
-from pipeline.shared.model_inputs import Inputs, input_name, make_checks
+from pipeline.shared.model_inputs import Inputs, draw_samples, first_samples, input_name, make_checks
 from pipeline.shared.runtime_words import refusal_in_words
 
 TIMED_INFERENCES = 3
 SHAKING = 1e-5  # most by which an input is changed, relatively, to see how much outputs depend on chance
+MOST_SAMPLED = 2**25  # bytes of inputs and outputs of further samples
 MOST_EVALUATED_FLOPS = 2e8  # of a model that the reference implementation, which takes a second for so many, runs
 ONNXRUNTIME, AS_READ, EVALUATE = "ONNX Runtime", "OpenVINO as the file is read", "OpenVINO's reference implementation"
 
@@ -69,6 +70,10 @@ class CheckInputs:
             ModelError: some input cannot be drawn.
         """
         return make_checks(model, seed=0, dynamic_size=self.dynamic_size, given=self.given or None)
+
+    def samples(self, model: ov.Model, kinds: Sequence[str]) -> Iterator[tuple[str, Inputs]]:
+        """Yield further samples of kinds of these inputs; see `draw_samples`."""
+        return draw_samples(model, kinds, seed=0, dynamic_size=self.dynamic_size)
 
 
 def write_outputs(
@@ -92,7 +97,8 @@ def write_outputs(
     try:
         if not (out / CHECKS).exists():
             save_by_kind(out / CHECKS, drawn.checks(model))
-        checks = load_by_kind(out / CHECKS)
+        known = load_by_kind(out / CHECKS)
+        checks = {kind: known[kind] for kind in first_samples(known)}
         inferences = order.inferences if model.get_variables() else 1
         run = on_cpu(model, inferences, request)
         least = len(load_sizes(out)) or 1
@@ -102,7 +108,13 @@ def write_outputs(
         (out / TIMING).write_text(json.dumps(timing), encoding="utf-8")
         if order.source:
             facts.kinds = list(ours)
-            _write_source(path, {kind: checks[kind] for kind in ours}, out, facts, inferences)
+            # Of a model with several sizes the noise of each is compared, and no further sample.
+            more = iter(()) if load_sizes(out) else drawn.samples(model, facts.kinds)
+            samples = _Samples(more, order.samples_s)
+            _write_source(path, {kind: checks[kind] for kind in ours}, samples, out, facts, inferences)
+            if samples.inputs:
+                save_by_kind(out / CHECKS, checks | samples.inputs)
+            facts.samples = len(samples.inputs)
             facts.seconds = time.monotonic() - begun
             _write_facts(out, facts)
             if facts.executor == AS_READ and inferences == 1 and flops <= MOST_EVALUATED_FLOPS:
@@ -112,13 +124,46 @@ def write_outputs(
         _write_facts(out, facts)
 
 
-def _write_source(path: Path, checks: ByKind, out: Path, facts: ReferenceFacts, inferences: int) -> None:
+@dataclass(slots=True)
+class _Samples:
+    """Further samples of kinds of inputs: those that are still to be drawn, and those for which the source has run.
+
+    seconds: for which it may.
+    """
+
+    more: Iterator[tuple[str, Inputs]]
+    seconds: float
+    inputs: dict[str, Inputs] = field(default_factory=dict)
+
+    def outputs(self, run: Run) -> dict[str, Arrays]:
+        """Return outputs for as many samples as there is time and room for."""
+        end, size, found = time.monotonic() + self.seconds, 0, dict[str, Arrays]()
+        while size < MOST_SAMPLED and time.monotonic() < end and (sample := next(self.more, None)) is not None:
+            name, inputs = sample
+            found[name], self.inputs[name] = run(dict(inputs)), inputs
+            size += sum(array.nbytes for array in (*inputs.values(), *found[name].values()))
+        return found
+
+
+def _write_reference(run: Run, checks: ByKind, samples: _Samples, out: Path) -> None:
+    """Write the outputs of the source for inputs, for these changed a little, and for further samples.
+
+    Raises:
+        ModelError: ONNX Runtime does not run it.
+        RuntimeError: OpenVINO does not.
+    """
+    found = _outputs_by_kind(run, checks)
+    save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
+    save_by_kind(out / REFERENCE, found | samples.outputs(run))
+
+
+def _write_source(
+    path: Path, checks: ByKind, samples: _Samples, out: Path, facts: ReferenceFacts, inferences: int
+) -> None:
     source = ov.Core().read_model(path)
-    if path.suffix != ".onnx" or not _write_by_onnxruntime(path, source, checks, out, facts):
+    if path.suffix != ".onnx" or not _write_by_onnxruntime(path, source, checks, samples, out, facts):
         try:
-            run = on_cpu(source, inferences)
-            save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
-            save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
+            _write_reference(on_cpu(source, inferences), checks, samples, out)
         except RuntimeError as error:
             facts.why_not.append(f"{AS_READ} does not run on the CPU: {refusal_in_words(str(error))}")
         else:
@@ -273,12 +318,12 @@ def _outputs_by_kind(run: Run, checks: ByKind, end: float = math.inf, least: int
     return found
 
 
-def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Path, facts: ReferenceFacts) -> bool:
+def _write_by_onnxruntime(
+    path: Path, source: ov.Model, checks: ByKind, samples: _Samples, out: Path, facts: ReferenceFacts
+) -> bool:
     """Write what ONNX Runtime gives for a file, and for its float twin; return whether it could."""
     try:
-        run = by_onnxruntime(path, source)
-        save_by_kind(out / REFERENCE, _outputs_by_kind(run, checks))
-        save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
+        _write_reference(by_onnxruntime(path, source), checks, samples, out)
     except MissingPackageError as error:
         facts.why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         return False
@@ -289,7 +334,7 @@ def _write_by_onnxruntime(path: Path, source: ov.Model, checks: ByKind, out: Pat
     try:
         twin = float_twin(path)
         if twin is not None:
-            save_by_kind(out / FLOAT, _outputs_by_kind(by_onnxruntime(twin, source), checks))
+            save_by_kind(out / FLOAT, _outputs_by_kind(by_onnxruntime(twin, source), {**checks, **samples.inputs}))
     except (MissingPackageError, ModelError) as error:
         facts.why_not.append(f"No float reference of the quantised model: {error}")
     return True

@@ -39,13 +39,14 @@ from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.variant import (
     Variant,
     check_outputs,
+    computed_in,
     load_variant,
     outputs_by_kind,
     reference_of,
     warm_up,
 )
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.outputs.quality import affordable_kinds
+from runtime.measuring.outputs.quality import affordable_kinds, compared_kinds
 from runtime.measuring.process.answers import CheckedLoad, LoadAnswer, RunAnswer
 from runtime.measuring.process.child import Child, ChildError
 from runtime.measuring.process.disturbance import waiting_share
@@ -305,7 +306,8 @@ class PairBench:
         every: on as many kinds of inputs as there is time for; else on the first of every size, which is cheap.
         """
         left_s = self.checks_s - self.checked_s if every else 0.0
-        kinds = affordable_kinds(list(expected.outputs), self._kind_s or expected.seconds, left_s, len(self._kinds))
+        every_kind = compared_kinds(expected, computed_in(variant, loaded))
+        kinds = affordable_kinds(every_kind, self._kind_s or expected.seconds, left_s, len(self._kinds))
         key = f"{variant.identity} {loaded['cached']}"
         known = self.checked.get(key)
         if known is None or (isinstance(known, Accuracy) and len(known.kinds) < len(kinds)):

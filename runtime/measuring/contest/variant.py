@@ -16,11 +16,11 @@ from pipeline.core.devices import DATAFLOW, DeviceSpec
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings, ProfileSettings
 from pipeline.shared.checks import NORMALISED, REFERENCE, load_by_kind
-from pipeline.shared.model_inputs import TIMED
+from pipeline.shared.model_inputs import TIMED, first_samples
 from runtime.executor.segments import SegmentSpec
 from runtime.machines.devices import GROUP_SIZE, KV_CACHE
 from runtime.measuring.outputs.outputs import Outputs, OutputsByKind, Reference, lost_int8
-from runtime.measuring.outputs.quality import accept_outputs, reference_beside
+from runtime.measuring.outputs.quality import accept_outputs, compared_kinds, reference_beside
 from runtime.measuring.process.affinity import HETERO_PROPERTIES, hetero_target
 from runtime.measuring.process.answers import LoadAnswer, RunAnswer
 from runtime.measuring.process.batching import repeat_outputs
@@ -210,9 +210,9 @@ def outputs_by_kind(child: Child, kinds: Sequence[str]) -> OutputsByKind:
 
 
 def input_kinds(model: Path) -> list[str]:
-    """Return the kinds of inputs on which outputs of a normalised model are compared."""
+    """Return the kinds of inputs on which outputs of a normalised model are compared, without further samples."""
     beside = model.with_name(REFERENCE)
-    return list(load_by_kind(beside)) if beside.is_file() else [TIMED]
+    return first_samples(load_by_kind(beside)) if beside.is_file() else [TIMED]
 
 
 def time_kernels(child: Child, settings: ProfileSettings) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def check_outputs(
     It must not if it runs elsewhere than asked, if a split computes less in int8 than the whole model, or if its
     outputs differ by more than its precisions may, or lose too much by the user's metric.
 
-    kinds: of inputs that are compared; all of the reference's unless given.
+    kinds: of inputs that are compared; those of `compared_kinds` unless given.
 
     Raises:
         UsageError: that metric fails.
@@ -293,10 +293,14 @@ def check_outputs(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    kinds = kinds if kinds is not None else list(expected.outputs)
-    expected = for_batch(expected, variant.batch)
-    rounded = {"rounded": "int8"} if variant.rounds else {}
-    return accept_outputs(outputs_by_kind(child, kinds), expected, {**loaded["precisions"], **rounded}, settings)
+    kinds = kinds if kinds is not None else compared_kinds(expected, computed_in(variant, loaded))
+    batch = for_batch(expected, variant.batch)
+    return accept_outputs(outputs_by_kind(child, kinds), batch, computed_in(variant, loaded), settings)
+
+
+def computed_in(variant: Variant, loaded: LoadAnswer) -> dict[str, str]:
+    """Return the precisions that a loaded variant computes in, by device, and of what else rounds, as "rounded"."""
+    return {**loaded["precisions"], **({"rounded": "int8"} if variant.rounds else {})}
 
 
 def executed_names(variant: Variant, openvino_names: Sequence[str]) -> tuple[str, ...]:

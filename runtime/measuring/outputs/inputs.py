@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import ModelError
-from pipeline.shared.checks import CHECKS, load_by_kind
+from pipeline.shared.checks import CHECKS, load_kind
 from pipeline.shared.model_inputs import GIVEN, SEQUENCE, input_name, make_inputs
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_inputs_of(model: ov.Model, path: Path, kind: str) -> list[npt.NDArray[
         ModelError: nothing of this kind lies beside the model.
     """
     beside = path.with_name(CHECKS)
-    arrays = load_by_kind(beside).get(kind, {}) if beside.is_file() else {}
+    arrays = load_kind(beside, kind) if beside.is_file() else {}
     missing = [name for name in map(input_name, model.inputs) if name not in arrays]
     if missing:
         raise ModelError(

@@ -18,7 +18,7 @@ from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FACTS, FLOAT, REFERENCE, SHAKEN, load_by_kind
-from pipeline.shared.model_inputs import GIVEN_KIND, TIMED, ZEROS
+from pipeline.shared.model_inputs import GIVEN_KIND, TIMED, ZEROS, first_samples, kind_of
 from runtime.measuring.outputs.outputs import (
     OutputDifference,
     Outputs,
@@ -226,7 +226,8 @@ def compare_by_kind(
         apart = output_differences(actual[kind], expected, reference.channels, kind=kind)
         if isinstance(apart, MeasurementFailed):
             return apart
-        slack, rounding, known = (each.get(kind, {}) for each in (reference.slack, reference.rounding, reference.known))
+        slack, known = (each.get(kind_of(kind), {}) for each in (reference.slack, reference.known))
+        rounding = reference.rounding.get(kind, {})
         floats = (
             output_differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
         )
@@ -270,7 +271,16 @@ def reference_beside(folder: Path, outputs: OutputsByKind | None = None) -> Refe
 def limits_for(precisions: Mapping[str, str], reference: Reference, settings: MeasureSettings) -> AccuracyLimits:
     """Return what is allowed in the precisions that a model really runs in."""
     exact = exact_tolerance(reference, settings)
-    return AccuracyLimits.of(exact if set(precisions.values()) <= {"f32"} else _low_tolerance(reference, settings))
+    return AccuracyLimits.of(exact if _only_full(precisions) else _low_tolerance(reference, settings))
+
+
+def compared_kinds(reference: Reference, precisions: Mapping[str, str]) -> list[str]:
+    """Return the kinds of inputs that what computes in these precisions is compared on: in low ones all samples."""
+    return first_samples(reference.outputs) if _only_full(precisions) else list(reference.outputs)
+
+
+def _only_full(precisions: Mapping[str, str]) -> bool:
+    return set(precisions.values()) <= {"f32"}
 
 
 def _low_tolerance(reference: Reference, settings: MeasureSettings) -> float:

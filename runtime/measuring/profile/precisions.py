@@ -20,7 +20,14 @@ from runtime.machines.devices import KINDS, PRECISION, Plugin, with_precision
 from runtime.measuring.contest.hetero import reference_outputs
 from runtime.measuring.contest.variant import Variant, known_reference, outputs_by_kind, start_child, time_kernels
 from runtime.measuring.outputs.outputs import Reference
-from runtime.measuring.outputs.quality import accuracy_of, affordable_kinds, limits_for, most_allowed, why_only_full
+from runtime.measuring.outputs.quality import (
+    accuracy_of,
+    affordable_kinds,
+    compared_kinds,
+    limits_for,
+    most_allowed,
+    why_only_full,
+)
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.process.retry import ask_with_retry
 
@@ -185,7 +192,7 @@ class _Trial:
         variant = Variant(f"{plugin} {precision}", "baseline", plugin, (device,), counters, single=True)
         child, loaded = start_child(variant, self.model, self.settings, seed=self.seed)
         with child:
-            first, *_ = every = list(self.reference.outputs)
+            first, *_ = every = compared_kinds(self.reference, {plugin: precision})
             begun = time.monotonic()
             outputs = dict(outputs_by_kind(child, [first]))
             took_s = time.monotonic() - begun

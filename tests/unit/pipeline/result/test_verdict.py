@@ -208,6 +208,9 @@ def test_the_fastest_exact_and_the_fastest_allowed_answer_are_told_where_they_di
     exact, _ = decide_contest([low, half], contest(["low"], {"low": ratio(4.0)}), FREE).notes
     assert exact == "Fastest exact answer: half, f32, the best baseline; outputs differ by 0.0001 %."
     assert decide_contest([fast, half], contest(["fast"], {"fast": ratio(2.0)}), FREE).notes == ()
+    assert low.accuracy is not None
+    sampled = replace(low, accuracy=replace(low.accuracy, kinds=(*low.accuracy.kinds, "noise #2")))
+    assert decide_contest([sampled, half], contest(["low"], {"low": ratio(4.0)}), FREE).notes[0] == exact
     unsure = replace(fast, times_as_fast=0.8)
     exact, _ = decide_contest([low, unsure], contest([], {}, control="low"), FREE).notes
     assert exact.startswith("Fastest exact answer: fast, f32, about 0.80 times as fast as low;")
@@ -223,13 +226,13 @@ def test_accuracy_is_told_with_its_limits_and_with_what_it_was_judged_on() -> No
         exact=False,
         tolerance=0.05,
         **{"kind": "smooth", "channel": "output_0[4]", "channel_difference": 0.19, "indices": 1 / 128},
-        **{"flips": 230, "decisions": 4120, "kinds": ("noise", "smooth"), "rows": 0.05},
+        **{"flips": 230, "decisions": 4120, "kinds": ("noise", "smooth", "noise #2"), "rows": 0.05},
     )
     low = candidate("low", precision="bf16", accuracy=told)
     assert accuracy_text(low) == (
         "low, bf16: outputs differ by 4.2 % from the reference (5 % allowed, output_0), by 2.1 % in the mean, "
         "output_0[4] by 19 %, 0.78 % of indices differ (10 % allowed), 5 % of rows have no match (20 % allowed), "
-        "230 of 4120 decisions flip; compared on noise, smooth."
+        "230 of 4120 decisions flip; compared on noise (2 samples), smooth."
     )
     assert accuracy_cell(low) == "4.2 %"
     ruled = replace(low, accuracy=accuracy(0.059, rule="output_0 8.9 %, as rounding moves the reference"))

@@ -142,6 +142,28 @@ def test_time_that_is_up_leaves_the_first_kind_of_inputs(tmp_path: Path) -> None
     assert facts["kinds"] == list(load_by_kind(tmp_path / "out" / REFERENCE)) == ["noise"]
 
 
+def test_the_source_runs_with_further_samples_as_long_as_there_is_time(tmp_path: Path) -> None:
+    path = perceptron(tmp_path / "m.onnx")
+    facts = read(path, tmp_path / "out", order=replace(ORDER, samples_s=5.0))
+    checks, found = (load_by_kind(tmp_path / "out" / name) for name in (CHECKS, REFERENCE))
+    assert facts["kinds"] == ["noise", "smooth", "second", "zeros"]
+    assert list(found) == list(checks)
+    assert list(found)[4:] == [f"{kind} #{n}" for n in (2, 3, 4) for kind in ("noise", "smooth", "second")]
+    assert facts["samples"] == 9
+    for kind, inputs in checks.items():
+        [expected] = by_onnxruntime(path, inputs)
+        assert relative_l2(found[kind]["output_0"], expected) < 1e-5
+    assert [list(load_by_kind(tmp_path / "out" / name)) for name in (NORMALISED, SHAKEN)] == [facts["kinds"]] * 2
+    none = read(path, tmp_path / "none")
+    assert (none["samples"], list(load_by_kind(tmp_path / "none" / CHECKS))) == (0, facts["kinds"])
+
+
+def test_the_float_twin_runs_with_further_samples_too(tmp_path: Path) -> None:
+    path = dynamically_quantised(perceptron(tmp_path / "plain.onnx"), tmp_path / "m.onnx")
+    read(path, tmp_path / "out", order=replace(ORDER, samples_s=5.0))
+    assert list(load_by_kind(tmp_path / "out" / FLOAT)) == list(load_by_kind(tmp_path / "out" / REFERENCE))
+
+
 def test_inputs_are_shaken_by_as_little_as_rounding(tmp_path: Path) -> None:
     read(perceptron(tmp_path / "m.onnx"), tmp_path / "out")
     whole, shaken = (load_by_kind(tmp_path / "out" / name)["noise"]["output_0"] for name in (REFERENCE, SHAKEN))

@@ -19,7 +19,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import CHECKS, load_by_kind, save_by_kind
 from pipeline.shared.checks import REFERENCE as REFERENCE_FILE
-from pipeline.shared.model_inputs import make_checks
+from pipeline.shared.model_inputs import draw_samples, make_checks
 from runtime.measuring.contest import pair_bench as module
 from runtime.measuring.contest.baselines import reference_variant
 from runtime.measuring.contest.hetero import reference_outputs
@@ -200,10 +200,11 @@ def test_wrong_outputs_fail_before_any_turn(model: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a model with inputs of two kinds beside it, and what it gives for them."""
+    """Return a model with inputs of two kinds beside it, of one two samples, and what it gives for them."""
     path = write(two_towers(), tmp_path_factory.mktemp("checked"))[0]
     read = ov.Core().read_model(path)
     checks = dict(list(make_checks(read, seed=0, dynamic_size=8).items())[:2])
+    checks |= [next(draw_samples(read, checks, seed=0, dynamic_size=8))]
     compiled = ov.Core().compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     outputs = {kind: {"output_0": compiled(inputs)[0]} for kind, inputs in checks.items()}
     save_by_kind(path.with_name(CHECKS), checks)
@@ -227,6 +228,8 @@ def test_a_screening_compares_one_kind_of_inputs_and_the_final_all(checked_model
         assert compared_on(bench, variant, "final", 3) == ["noise", "smooth"]
         assert bench.checked_s == before_s > 0  # once is enough
         assert compared_on(bench, REFERENCE, "screening") == ["noise", "smooth"]  # a baseline may be the answer
+        rounding = settings_variant("CPU", {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "32"}, 1)
+        assert compared_on(bench, rounding, "final") == ["noise", "smooth", "noise #2"]
     with PairBench(checked_model, SETTINGS, 0, checks_s=0.0) as bench:
         assert compared_on(bench, variant, "final") == ["noise"]  # there is no time for more
 

@@ -14,7 +14,7 @@ import pytest
 from openvino import opset13 as op
 
 from pipeline.core.errors import ModelError
-from pipeline.shared.model_inputs import GIVEN, KINDS, make_checks, make_inputs
+from pipeline.shared.model_inputs import GIVEN, KINDS, draw_samples, first_samples, kind_of, make_checks, make_inputs
 from pipeline.shared.signals import text_ids
 from pipeline.system.process import python_command
 from runtime.measuring.outputs.inputs import inputs_of
@@ -169,6 +169,13 @@ def test_ids_are_followed_through_what_passes_them_on() -> None:
     ]
     assert 200 < of_one(lambda x: op.one_hot(x, *depth, -1), [200], np.int32).max() < 257
 
+    def compared(classes: list[int]) -> int:
+        one_hot = of_one(lambda x: op.equal(op.unsqueeze(x, 1), constant([classes], "all", np.int32)), [200], np.int32)
+        return int(one_hot.max())
+
+    assert 200 < compared(list(range(257))) < 257
+    assert compared([3, 1, 2]) == compared([0]) == 1
+
 
 def test_arrays_beside_the_model_come_before_those_that_are_made(tmp_path: Path) -> None:
     x = op.parameter([2], np.float32, name="x")
@@ -196,7 +203,7 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
         for kind, inputs in zip(KINDS[1:], others, strict=True)
     }
     assert changed == {
-        "smooth": {"x"},
+        "smooth": {"x", "ids"},
         "edges": {"x"},
         "text": {"x", "ids"},
         "second": {"x", "ids"},
@@ -209,7 +216,7 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
     ("build", "expected"),
     [
         (dynamic_batch_cnn, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
-        (text_classifier, ["noise", "text", "second", "zeros"]),
+        (text_classifier, ["noise", "smooth", "text", "second", "zeros"]),
         (uint8_images, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
     ],
 )
@@ -220,6 +227,19 @@ def test_a_model_is_checked_on_the_kinds_that_change_something(build: Any, expec
     assert list(found) == expected
     assert all(np.array_equal(a, again[kind][name]) for kind, inputs in found.items() for name, a in inputs.items())
     assert all(a.dtype == found["noise"][name].dtype for inputs in found.values() for name, a in inputs.items())
+
+
+def test_further_samples_of_a_kind_are_drawn_anew_the_second_of_every_kind_first(tmp_path: Path) -> None:
+    read = ov.Core().read_model(dynamic_batch_cnn(tmp_path))
+    first = make_checks(read, seed=0, dynamic_size=8)
+    more = dict(draw_samples(read, first, seed=0, dynamic_size=8))
+    kinds = [kind for kind in first if kind != "zeros"]
+    assert list(more) == [f"{kind} #{number}" for number in (2, 3, 4) for kind in kinds]
+    assert (first_samples([*first, *more]), kind_of("smooth #3")) == (list(first), "smooth")
+    [name] = first["noise"]
+    drawn = [inputs[name] for inputs in (*first.values(), *more.values())]
+    assert not any(np.array_equal(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+    assert not dict(draw_samples(read, ["given", "noise 1x3x8x8"], seed=0, dynamic_size=8))
 
 
 def test_arrays_of_a_user_are_the_only_kind() -> None:
