@@ -12,8 +12,9 @@ With --tune-only models are tuned and the starts that their runs compared are co
 `--starts 0` outputs alone are judged, and what a right answer was tuned in is removed. With --runtimes ONNX Runtime may
 be the answer of ONNX models, and no others are judged, in DIR/runtimes.
 
-LIST.json is a list of {"name", "path", "sizes": {input: shape}, "vocabulary": N, "float": path, "options": [...]};
-paths are relative to it. `float` is the model that a quantised one was made of; `options` are more of `tune`'s.
+LIST.json is a list of {"name", "path", "sizes": {input: shape}, "vocabulary": N, "values": {input: number}, "float":
+path, "options": [...]}; paths are relative to it. `values` are the only ones that inputs take, as a sampling rate does.
+`float` is the model that a quantised one was made of; `options` are more of `tune`'s.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Model:
     path: Path
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     vocabulary: int = VOCABULARY
+    values: Mapping[str, float] = field(default_factory=dict)
     float: Path | None = None
     options: Sequence[str] = ()
 
@@ -145,7 +147,8 @@ class Child:
         command = [sys.executable, "-m", "benchmarks.judge_child"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": told}
         self.process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
-        self._send({"model": str(path), "sizes": model.sizes, "vocabulary": model.vocabulary, "way": way})
+        drawn = {"sizes": model.sizes, "vocabulary": model.vocabulary, "values": model.values}
+        self._send({"model": str(path), "way": way, **drawn})
 
     def _send(self, document: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None

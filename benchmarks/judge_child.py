@@ -1,8 +1,8 @@
 """One way to run a model, in a process of its own, for `benchmarks.judge`: plain OpenVINO or ONNX Runtime.
 
-The first line on standard input is the job, {"model", "sizes", "vocabulary", "way"}; every further line is a command,
-and each is answered by one line of JSON: {"do": "outputs", "to": FILE.npz} writes the outputs of every kind of inputs
-as "kind/name", {"do": "turn", "seconds": 0.2} gives the median seconds of an inference. `way` is one of
+The first line on standard input is the job, {"model", "sizes", "vocabulary", "values", "way"}; every further line
+is a command, and each is answered by one line of JSON: {"do": "outputs", "to": FILE.npz} writes the outputs of every
+kind of inputs as "kind/name", {"do": "turn", "seconds": 0.2} gives the median seconds of an inference. `way` is one of
 
     {"by": "onnxruntime", "threads": 0}        as many threads as it takes by itself; "optimised": false for
                                                no rewriting, "moved": seed for weights and inputs that
@@ -67,6 +67,8 @@ def main() -> None:
     given = {
         kind: arrays(inputs, job["sizes"], kind, seed=1, vocabulary=job["vocabulary"]) for kind in kinds_of(inputs)
     }
+    for values in given.values():
+        values.update({name: np.full_like(values[name], value) for name, value in job["values"].items()})
     if job["way"].get("moved") is not None:
         given = {kind: nudged(values, job["way"]["moved"]) for kind, values in given.items()}
     way = ready(path, job["way"], given[NOISE])

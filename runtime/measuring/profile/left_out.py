@@ -68,8 +68,8 @@ def nobody_left(left_out: Mapping[str, LeftOut]) -> PlacewrightError:
     if all(reason.kind == "wrong_output" for reason in left_out.values()):
         return OutputMismatchError(
             f"No device gives the reference outputs. {words}.",
-            "Use whole devices, as in --devices CPU, or another number of threads; pin f32; or raise measure.tolerance "
-            "if the difference is acceptable.",
+            "Use whole devices, as in --devices CPU, or another number of threads, or pin f32. Pass inputs of yours "
+            "with --input if they differ less; --accuracy loose allows more.",
         )
     return MeasurementError(
         f"No device can run the model. {words}.", "Pass other --devices, or run `placewright doctor`."
