@@ -35,7 +35,7 @@ from pipeline.result.directory import RunDirectory
 from pipeline.result.result import KEPT, Result
 from pipeline.settings.config import Settings
 from pipeline.shared.checks import CHECKS, ByKind, load_by_kind, save_by_kind
-from pipeline.shared.model_inputs import GIVEN
+from pipeline.shared.model_inputs import GIVEN, describe_kinds
 from pipeline.shared.payload import load_arrays, read_json
 from pipeline.system.process import LAST_WORDS, describe_ending
 from runtime.measuring.contest.variant import Variant, for_batch, outputs_by_kind, reference_of, start_child
@@ -118,7 +118,7 @@ def _compare_model(
         return "", f"by {by_what}: {wrong}"
     worst = "not to be told" if found.worst is None else format_percent(found.worst)
     return (
-        f"Outputs were compared with those of the source, by {by_what}, on {', '.join(found.kinds)}: they differ by "
+        f"Outputs were compared with those of the source, by {by_what}, on {describe_kinds(found.kinds)}: they differ by "
         f"{worst}."
     ), ""
 

@@ -16,7 +16,7 @@ uniform over [0, 255] |
 | other floating point | standard normal |
 
 That is the kind "noise". Noise flatters low precisions, so outputs are compared on other kinds as well (`KINDS`). A
-kind changes the inputs that it fits, and no other; masks stay masks, and lengths stay lengths:
+kind changes the inputs that it fits, and no other:
 
 | kind | changes | to |
 |---|---|---|
@@ -27,6 +27,8 @@ kind changes the inputs that it fits, and no other; masks stay masks, and length
 | edges | images | rectangles of one colour each, with a grain, within [-2, 2], or [0, 255] as noise |
 | text | images | lines of letters, dark on light, within [0, 1], or [0, 255] as noise |
 | | ids | frequent and rare ones, a phrase that repeats, a run of one id |
+| padded | masks | ones, the last third zeros: what is added to scores there may overflow in a low precision |
+| | lengths | two thirds of it |
 | second | images | grey waves of deviation 1, as normalised images have it, or within [0, 255] as noise |
 | | audio | drawn anew as noise |
 | | other floating point, ids | drawn anew |
@@ -60,14 +62,15 @@ TABLES: Mapping[str, int] = {"Gather": 1, "OneHot": 0}  # the port that takes th
 SEQUENCES: Mapping[str, int] = {"LSTMSequence": 3, "GRUSequence": 2, "RNNSequence": 2, "ReverseSequence": 1}
 WITHOUT_ARRAYS = frozenset({"bf16", "f8e4m3", "f8e5m2", "f8e8m0"})  # types of whole bytes that numpy does not have
 BYTES = 256
-NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS = "noise", "smooth", "edges", "text", "second", "zeros"
-PAGE = "page"
+NOISE, SMOOTH, EDGES, TEXT, PADDED = "noise", "smooth", "edges", "text", "padded"
+SECOND, ZEROS, PAGE = "second", "zeros", "page"
 TIMED = "timed"  # the kind of the inputs that inferences are timed with, where nobody has drawn others
 # Of inputs on which outputs are compared, in the order in which that is done; a place in it is a part of the seed.
-KINDS = (NOISE, SMOOTH, EDGES, TEXT, SECOND, ZEROS, PAGE)
+KINDS = (NOISE, SMOOTH, EDGES, TEXT, PADDED, SECOND, ZEROS, PAGE)
 SAMPLES = 4  # of every kind, the first included; of zeros there is one
 NUMBER = " #"  # between a kind and the number of a sample of it that is not the first
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
+PADDING = 3  # a sequence is padded for one part in so many
 LONG = 1000  # samples that make a sequence of numbers audio
 SCALED = 10.0  # subtracting or dividing by more turns bytes into small numbers
 
@@ -266,9 +269,16 @@ def _structured_input(
     role: Role, shape: tuple[int, ...], kind: str, rng: np.random.Generator
 ) -> npt.NDArray[np.generic] | None:
     """Return what an input of a role gets of a kind that does not draw it; None where the kind does not change it."""
-    if role.what in ("ones", "length"):
-        return None
     match kind, role.what:
+        case "padded", "ones":
+            mask = np.ones(shape)
+            if shape:
+                mask[..., shape[-1] - shape[-1] // PADDING :] = 0
+            return mask
+        case "padded", "length":
+            return np.full(shape, role.most - role.most // PADDING)
+        case _, ("ones" | "length"):
+            return None
         case "zeros", _:
             return np.zeros(shape)
         case "smooth", "ids":

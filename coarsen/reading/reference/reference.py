@@ -48,7 +48,7 @@ from pipeline.shared.runtime_words import refusal_in_words
 
 TIMED_INFERENCES = 3
 SHAKING = 1e-5  # most by which an input is changed, relatively, to see how much outputs depend on chance
-MOST_SAMPLED = 2**25  # bytes of inputs and outputs of further samples
+MOST_SAMPLED = 2**24  # bytes of inputs and outputs of further samples: they lie in every run directory, too
 MOST_EVALUATED_FLOPS = 2e8  # of a model that the reference implementation, which takes a second for so many, runs
 ONNXRUNTIME, AS_READ, EVALUATE = "ONNX Runtime", "OpenVINO as the file is read", "OpenVINO's reference implementation"
 

@@ -206,6 +206,7 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
         "smooth": {"x", "ids"},
         "edges": {"x"},
         "text": {"x", "ids"},
+        "padded": {"mask"},
         "second": {"x", "ids"},
         "zeros": {"x", "ids"},
         "page": {"x"},
@@ -216,7 +217,7 @@ def test_a_kind_changes_the_inputs_that_it_fits_and_no_other() -> None:
     ("build", "expected"),
     [
         (dynamic_batch_cnn, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
-        (text_classifier, ["noise", "smooth", "text", "second", "zeros"]),
+        (text_classifier, ["noise", "smooth", "text", "padded", "second", "zeros"]),
         (uint8_images, ["noise", "smooth", "edges", "text", "second", "zeros", "page"]),
     ],
 )
@@ -227,6 +228,17 @@ def test_a_model_is_checked_on_the_kinds_that_change_something(build: Any, expec
     assert list(found) == expected
     assert all(np.array_equal(a, again[kind][name]) for kind, inputs in found.items() for name, a in inputs.items())
     assert all(a.dtype == found["noise"][name].dtype for inputs in found.values() for name, a in inputs.items())
+
+
+def test_a_third_of_what_is_masked_or_counted_is_padding() -> None:
+    x, lengths = op.parameter([1, 80, 128], np.float32, name="audio"), op.parameter([2], np.int64, name="x_length")
+    mask, one = op.parameter([2, 6], bool, name="mask"), op.parameter([], bool, name="training")
+    kept = [op.result(x), op.result(op.add(lengths, constant(1, "one", np.int64))), op.result(mask), op.result(one)]
+    model = ov.Model(kept, [x, lengths, mask, one])
+    padded = make_inputs(model, seed=0, dynamic_size=8, kind="padded")
+    assert padded["mask"].tolist() == [[True] * 4 + [False] * 2] * 2
+    assert (padded["x_length"].tolist(), padded["training"].tolist()) == ([86, 86], True)
+    assert np.array_equal(padded["audio"], make_inputs(model, seed=0, dynamic_size=8)["audio"])
 
 
 def test_further_samples_of_a_kind_are_drawn_anew_the_second_of_every_kind_first(tmp_path: Path) -> None:
