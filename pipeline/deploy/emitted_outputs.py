@@ -118,8 +118,8 @@ def _compare_model(
         return "", f"by {by_what}: {wrong}"
     worst = "not to be told" if found.worst is None else format_percent(found.worst)
     return (
-        f"Outputs were compared with those of the source, by {by_what}, on {describe_kinds(found.kinds)}: they differ by "
-        f"{worst}."
+        f"Outputs were compared with those of the source, by {by_what}, on {describe_kinds(found.kinds)}: they differ "
+        f"by {worst}."
     ), ""
 
 

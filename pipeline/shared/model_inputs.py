@@ -269,16 +269,9 @@ def _structured_input(
     role: Role, shape: tuple[int, ...], kind: str, rng: np.random.Generator
 ) -> npt.NDArray[np.generic] | None:
     """Return what an input of a role gets of a kind that does not draw it; None where the kind does not change it."""
+    if role.what in ("ones", "length"):
+        return _padded_input(role, shape) if kind == PADDED else None
     match kind, role.what:
-        case "padded", "ones":
-            mask = np.ones(shape)
-            if shape:
-                mask[..., shape[-1] - shape[-1] // PADDING :] = 0
-            return mask
-        case "padded", "length":
-            return np.full(shape, role.most - role.most // PADDING)
-        case _, ("ones" | "length"):
-            return None
         case "zeros", _:
             return np.zeros(shape)
         case "smooth", "ids":
@@ -300,6 +293,16 @@ def _structured_input(
                 return signals.draw_waves(shape, rng)
             return signals.draw_chord(shape, rng) if kind == SMOOTH else None
     return None
+
+
+def _padded_input(role: Role, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+    """Return a mask, or lengths, of sequences that end in padding."""
+    if role.what == "length":
+        return np.full(shape, role.most - role.most // PADDING)
+    mask = np.ones(shape)
+    if shape:
+        mask[..., shape[-1] - shape[-1] // PADDING :] = 0
+    return mask
 
 
 def _uses_of(port: Any) -> Iterator[Use]:
