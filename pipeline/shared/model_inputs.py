@@ -68,7 +68,7 @@ TIMED = "timed"  # the kind of the inputs that inferences are timed with, where 
 # Of inputs on which outputs are compared, in the order in which that is done; a place in it is a part of the seed.
 KINDS = (NOISE, SMOOTH, EDGES, TEXT, PADDED, SECOND, ZEROS, PAGE)
 SAMPLES = 4  # of every kind, the first included; of zeros there is one
-NUMBER = " #"  # between a kind and the number of a sample of it that is not the first
+SAMPLE_MARK = " #"  # between a kind and the number of a sample of it that is not the first
 GIVEN_KIND = "given"  # of the arrays that a user gave, on which alone outputs are compared then
 PADDING = 3  # a sequence is padded for one part in so many
 LONG = 1000  # samples that make a sequence of numbers audio
@@ -166,7 +166,7 @@ def draw_samples(model: Any, kinds: Iterable[str], *, seed: int, dynamic_size: i
         for kind in kinds:
             if kind in KINDS and kind != ZEROS:
                 drawn = make_inputs(model, seed=seed + number - 1, dynamic_size=dynamic_size, kind=kind)
-                yield f"{kind}{NUMBER}{number}", drawn
+                yield f"{kind}{SAMPLE_MARK}{number}", drawn
 
 
 def kind_of(sample: str) -> str:
@@ -175,7 +175,7 @@ def kind_of(sample: str) -> str:
     >>> kind_of("smooth #2"), kind_of("smooth")
     ('smooth', 'smooth')
     """
-    return sample.partition(NUMBER)[0]
+    return sample.partition(SAMPLE_MARK)[0]
 
 
 def first_samples(kinds: Iterable[str]) -> list[str]:

@@ -229,7 +229,7 @@ def _settle_reference(out: Path) -> None:
         isinstance(found, MeasurementFailed) or any(_distance_of(d) > SAME_INDICES for d in found) for found in each
     ):
         save_by_kind(out / REFERENCE, evaluated)
-        _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated))
+        _change_facts(out, executor="OpenVINO's reference implementation", kinds=list(evaluated), samples=0)
 
 
 def _list_attempts(

@@ -136,11 +136,15 @@ class _Samples:
     inputs: dict[str, Inputs] = field(default_factory=dict)
 
     def outputs(self, run: Run) -> dict[str, Arrays]:
-        """Return outputs for as many samples as there is time and room for."""
+        """Return outputs for as many samples as there is time and room for, until the source fails on one."""
         end, size, found = time.monotonic() + self.seconds, 0, dict[str, Arrays]()
         while size < MOST_SAMPLED and time.monotonic() < end and (sample := next(self.more, None)) is not None:
             name, inputs = sample
-            found[name], self.inputs[name] = run(dict(inputs)), inputs
+            try:
+                found[name] = run(dict(inputs))
+            except (ModelError, RuntimeError):
+                break
+            self.inputs[name] = inputs
             size += sum(array.nbytes for array in (*inputs.values(), *found[name].values()))
         return found
 
