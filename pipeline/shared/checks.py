@@ -29,9 +29,9 @@ ByKind = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 class ReferenceFacts:
     """What the reference was made by, beside its outputs.
 
-    executor: and its version; "" for none. why_not: sentences on executors that were not used. seconds: that all of it
-    took. kinds: of inputs that it was run with.
-    samples: how many more of these kinds, for low precisions.
+    executor: and its version; "" for none. why_not: sentences on executors that were not used, and on kinds of inputs
+    on which the source does not run. seconds: that all of it took. kinds: of inputs that it was run with. samples: how
+    many more of these, for low precisions.
     way: what was done, in words, where the model read as usual departed from the reference; "" where it did not.
     departed: how far. cost: times as long as an inference takes that way. unstable: outputs that change far where the
     inputs change by as little as rounding does. cross_check: why OpenVINO's reference implementation did not check what

@@ -107,9 +107,8 @@ def write_outputs(
         timing = {"inference_s": _fastest_s(run, dict(checks[next(iter(ours))])) / inferences}
         (out / TIMING).write_text(json.dumps(timing), encoding="utf-8")
         if order.source:
-            facts.kinds = list(ours)
             # Of a model with several sizes the noise of each is compared, and no further sample.
-            more = iter(()) if load_sizes(out) else drawn.samples(model, facts.kinds)
+            more = iter(()) if load_sizes(out) else drawn.samples(model, list(ours))
             samples = _Samples(more, order.samples_s)
             _write_source(path, {kind: checks[kind] for kind in ours}, samples, out, facts, inferences)
             if samples.inputs:
@@ -149,16 +148,28 @@ class _Samples:
         return found
 
 
-def _write_reference(run: Run, checks: ByKind, samples: _Samples, out: Path) -> None:
+def _write_reference(run: Run, checks: ByKind, samples: _Samples, out: Path, facts: ReferenceFacts) -> dict[str, Any]:
     """Write the outputs of the source for inputs, for these changed a little, and for further samples.
 
+    A kind on which the source fails is told and left out. Returns the inputs of all that it has run with.
+
     Raises:
-        ModelError: ONNX Runtime does not run it.
+        ModelError: ONNX Runtime does not run the first.
         RuntimeError: OpenVINO does not.
     """
-    found = _outputs_by_kind(run, checks)
-    save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(checks)))
+    found: dict[str, Arrays] = {}
+    for kind, inputs in checks.items():
+        try:
+            found[kind] = run(dict(inputs))
+        except (ModelError, RuntimeError) as error:
+            if not found:
+                raise
+            facts.why_not.append(f"On the kind {kind} of inputs the source does not run: {_in_one_line(error)}")
+    facts.kinds = list(found)
+    ran = {kind: checks[kind] for kind in found}
+    save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(ran)))
     save_by_kind(out / REFERENCE, found | samples.outputs(run))
+    return {**ran, **samples.inputs}
 
 
 def _write_source(
@@ -167,7 +178,7 @@ def _write_source(
     source = ov.Core().read_model(path)
     if path.suffix != ".onnx" or not _write_by_onnxruntime(path, source, checks, samples, out, facts):
         try:
-            _write_reference(on_cpu(source, inferences), checks, samples, out)
+            _write_reference(on_cpu(source, inferences), checks, samples, out, facts)
         except RuntimeError as error:
             facts.why_not.append(f"{AS_READ} does not run on the CPU: {refusal_in_words(str(error))}")
         else:
@@ -327,7 +338,7 @@ def _write_by_onnxruntime(
 ) -> bool:
     """Write what ONNX Runtime gives for a file, and for its float twin; return whether it could."""
     try:
-        _write_reference(by_onnxruntime(path, source), checks, samples, out)
+        ran = _write_reference(by_onnxruntime(path, source), checks, samples, out, facts)
     except MissingPackageError as error:
         facts.why_not.append(f"{ONNXRUNTIME} was not used: {error}")
         return False
@@ -338,7 +349,7 @@ def _write_by_onnxruntime(
     try:
         twin = float_twin(path)
         if twin is not None:
-            save_by_kind(out / FLOAT, _outputs_by_kind(by_onnxruntime(twin, source), {**checks, **samples.inputs}))
+            save_by_kind(out / FLOAT, _outputs_by_kind(by_onnxruntime(twin, source), ran))
     except (MissingPackageError, ModelError) as error:
         facts.why_not.append(f"No float reference of the quantised model: {error}")
     return True
