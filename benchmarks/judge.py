@@ -101,11 +101,11 @@ class Judgement:
     without rewriting and with weights and inputs moved by a few units in the last place. stated: the difference that
     the run states; allowed: the largest that its precision allows. usual_apart: how far the outputs of each usual
     setting lie; refused: why one does not run. float_apart: how far the answer and the reference lie from the float
-    model. wrong: an answer was handed over whose outputs are neither within what is allowed nor within the width, nor
-    as near to the float model as the reference's. claimed: what the run says of the best single device; confirmed:
-    whether the answer is faster for certain than the default in the precision that the run compares with, null where
-    nothing was claimed. failed: why it could not be judged. load: of the machine when it had been judged. compared:
-    starts of the default, and of the two best of what was searched, in the run's final.
+    model. wrong: an answer was handed over whose outputs are neither within what is allowed or the run states, nor
+    within the width, nor as near to the float model as the reference's. claimed: what the run says of the best single
+    device; confirmed: whether the answer is faster for certain than the default in the precision that the run compares
+    with, null where nothing was claimed. failed: why it could not be judged. load: of the machine when it had been
+    judged. compared: starts of the default, and of the two best of what was searched, in the run's final.
     """
 
     model: str
@@ -275,7 +275,7 @@ def compare_outputs(
     judged.stated = best["difference"]
     judged.allowed = EXACT if best["precision"] == "f32" else LOWERED
     near = judged.float_apart and judged.float_apart[ANSWER] <= AS_NEAR * judged.float_apart["reference"]
-    judged.wrong = judged.worst > max(judged.allowed, OWN_WIDTHS * judged.width) and not near
+    judged.wrong = judged.worst > max(judged.allowed, judged.stated or 0.0, OWN_WIDTHS * judged.width) and not near
 
 
 def compare_speeds(model: Model, folder: Path, starts: int, judged: Judgement) -> None:
