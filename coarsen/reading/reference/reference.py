@@ -127,25 +127,27 @@ def write_outputs(
 class _Samples:
     """Further samples of kinds of inputs: those that are still to be drawn, and those for which the source has run.
 
-    seconds: for which it may.
+    seconds: for which it may. outputs, shaken: what it gave for them, and for the same a little changed.
     """
 
     more: Iterator[tuple[str, Inputs]]
     seconds: float
     inputs: dict[str, Inputs] = field(default_factory=dict)
+    outputs: dict[str, Arrays] = field(default_factory=dict)
+    shaken: dict[str, Arrays] = field(default_factory=dict)
 
-    def outputs(self, run: Run) -> dict[str, Arrays]:
-        """Return outputs for as many samples as there is time and room for, until the source fails on one."""
-        end, size, found = time.monotonic() + self.seconds, 0, dict[str, Arrays]()
+    def take(self, run: Run) -> None:
+        """Run the source with as many samples as there is time and room for, until it fails on one."""
+        end, size = time.monotonic() + self.seconds, 0
         while size < MOST_SAMPLED and time.monotonic() < end and (sample := next(self.more, None)) is not None:
             name, inputs = sample
             try:
-                found[name] = run(dict(inputs))
+                outputs, shaken = run(dict(inputs)), _outputs_by_kind(run, _perturbed_inputs({name: inputs}))
             except (ModelError, RuntimeError):
                 break
-            self.inputs[name] = inputs
-            size += sum(array.nbytes for array in (*inputs.values(), *found[name].values()))
-        return found
+            self.inputs[name], self.outputs[name] = inputs, outputs
+            self.shaken |= shaken
+            size += sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
 
 
 def _write_reference(run: Run, checks: ByKind, samples: _Samples, out: Path, facts: ReferenceFacts) -> dict[str, Any]:
@@ -167,8 +169,10 @@ def _write_reference(run: Run, checks: ByKind, samples: _Samples, out: Path, fac
             facts.why_not.append(f"On the kind {kind} of inputs the source does not run: {_in_one_line(error)}")
     facts.kinds = list(found)
     ran = {kind: checks[kind] for kind in found}
-    save_by_kind(out / SHAKEN, _outputs_by_kind(run, _perturbed_inputs(ran)))
-    save_by_kind(out / REFERENCE, found | samples.outputs(run))
+    shaken = _outputs_by_kind(run, _perturbed_inputs(ran))
+    samples.take(run)
+    save_by_kind(out / SHAKEN, shaken | samples.shaken)
+    save_by_kind(out / REFERENCE, found | samples.outputs)
     return {**ran, **samples.inputs}
 
 

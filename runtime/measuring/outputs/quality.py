@@ -18,7 +18,7 @@ from pipeline.core.figures import finite_or_none
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.settings import MeasureSettings
 from pipeline.shared.checks import FACTS, FLOAT, REFERENCE, SHAKEN, load_by_kind
-from pipeline.shared.model_inputs import GIVEN_KIND, TIMED, ZEROS, first_samples, kind_of
+from pipeline.shared.model_inputs import GIVEN_KIND, TIMED, ZEROS, first_samples
 from runtime.measuring.outputs.outputs import (
     OutputDifference,
     Outputs,
@@ -226,8 +226,7 @@ def compare_by_kind(
         apart = output_differences(actual[kind], expected, reference.channels, kind=kind)
         if isinstance(apart, MeasurementFailed):
             return apart
-        slack, known = (each.get(kind_of(kind), {}) for each in (reference.slack, reference.known))
-        rounding = reference.rounding.get(kind, {})
+        slack, rounding, known = (each.get(kind, {}) for each in (reference.slack, reference.rounding, reference.known))
         floats = (
             output_differences(actual[kind], reference.exact[kind], reference.channels, kind=kind) if rounding else []
         )
