@@ -33,6 +33,7 @@ from runtime.measuring.outputs.outputs import (
 SAME = 1e-3  # relative L2 distance up to which outputs in f32 count as the same; measured: 1e-5 at most on 30 models
 SAME_INDICES = 0.05  # share of indices, or rows, that two computations may differ by: chance decides near ties
 SHAKES = 3.0  # times what a tiny change of the inputs does, by which outputs may differ
+LOW_CHANCE = 1.0  # of a limit, by which more that may be in a low precision: what is that unstable tells too little
 ROUNDED = 1.5  # times what rounding its activations does to the reference, by which another rounding lies apart from it
 ROUNDING = 1.25  # the same from the float outputs: other roundings come to about as much
 INT8_TOLERANCE = 1e-2  # what two right runtimes differ by that round activations to int8: 0.4 % were measured
@@ -48,7 +49,7 @@ class KindDifference:
     """An output on a kind of inputs: how far from the reference's, and how far both are from the float's if known.
 
     slack: how far the reference's own output moves where inputs change by as little as rounding does, and known: how
-    far the model as it was read is in f32; None if unknown.
+    far the model as it was read is in f32; None if unknown. chance: what slack may add at most, over a limit.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class KindDifference:
     from_float: OutputDifference | None = None
     rounding: OutputDifference | None = None
     known: OutputDifference | None = None
+    chance: float = math.inf
 
     def allowed(self, limit: float, figure: Figure, rounded: float = ROUNDED) -> float:
         """Return how far a figure of the output may be from the reference's, which wavers itself.
@@ -65,7 +67,8 @@ class KindDifference:
         known to; and besides what a tiny change of the inputs does.
         """
         rounding, known, slack = self._moves(figure)
-        return max(limit, rounded * rounding, rounded * known) + SHAKES * slack
+        moved = SHAKES * slack if math.isinf(self.chance) else min(SHAKES * slack, self.chance * limit)
+        return max(limit, rounded * rounding, rounded * known) + moved
 
     def _moves(self, figure: Figure) -> tuple[float, float, float]:
         """Return a figure of `rounding`, of `known` and of `slack`; 0 where one is unknown."""
@@ -166,13 +169,14 @@ def accuracy_of(
         UsageError: the metric is not there, or fails.
     """
     kinds = [kind for kind in reference.outputs if kind in actual]
-    compared = compare_by_kind(actual, reference, kinds)
+    strict = AccuracyLimits.of(exact_tolerance(reference, settings))
+    chance = LOW_CHANCE if limits.output > strict.output else math.inf
+    compared = compare_by_kind(actual, reference, kinds, chance=chance)
     if isinstance(compared, MeasurementFailed):
         return compared
     strains = [c.worst(limits) for c in compared]
     at = int(np.argmax([strain for strain, _ in strains])) if strains else -1
     worst = compared[at] if strains else None
-    strict = AccuracyLimits.of(exact_tolerance(reference, settings))
     lost = metric_loss({kind: actual[kind] for kind in kinds}, reference.outputs, settings) if settings.metric else None
     if lost is not None:
         why_not = _metric_fault(lost, settings)
@@ -210,9 +214,11 @@ def accuracy_of(
 
 
 def compare_by_kind(
-    actual: OutputsByKind, reference: Reference, kinds: Sequence[str]
+    actual: OutputsByKind, reference: Reference, kinds: Sequence[str], *, chance: float = math.inf
 ) -> list[KindDifference] | MeasurementFailed:
     """Return how far every output is from the reference's on every kind of inputs, or why they cannot be compared.
+
+    chance: see `KindDifference`.
 
     A kind that makes the reference NaN tells nothing of that output; if all do, the first counts.
     """
@@ -233,7 +239,9 @@ def compare_by_kind(
         # Where the float model has other rows than this one, it tells nothing of these outputs.
         from_float = {} if isinstance(floats, MeasurementFailed) else {d.name: d for d in floats}
         compared += [
-            KindDifference(kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name), known.get(d.name))
+            KindDifference(
+                kind, d, slack.get(d.name), from_float.get(d.name), rounding.get(d.name), known.get(d.name), chance
+            )
             for d in apart
             if kind in telling[d.name]
         ]

@@ -248,6 +248,15 @@ def test_what_a_tiny_change_of_the_inputs_does_is_allowed_besides() -> None:
     assert right(of(noise=swapped), of(noise=ranks), F32, shaken=of(noise=swapped)).indices == 0.04
 
 
+def test_in_a_low_precision_chance_allows_at_most_as_much_again() -> None:
+    values = RNG.standard_normal((1, 4, 64))
+    expected, shaken, near, far = (of(noise=values * (1 + by)) for by in (0.0, 0.05, 0.07, 0.09))
+    assert right(near, expected, BF16, shaken=shaken).rule == "output_0 8 %, as a tiny change of the inputs moves it"
+    assert "8 % allowed" in why_not(far, expected, BF16, shaken=shaken)
+    assert "8 % allowed" in why_not(far, expected, BF16, shaken=of(noise=np.zeros((1, 3))))
+    assert right(far, expected, F32, shaken=shaken)
+
+
 def test_low_precisions_and_roundings_are_compared_on_all_samples() -> None:
     reference = Reference({kind: {"output_0": np.ones(3)} for kind in ("noise", "zeros", "noise #2")})
     assert compared_kinds(reference, F32) == ["noise", "zeros"]
