@@ -179,7 +179,9 @@ class _Trial:
             self.kernels[precision] = kernels
         setting = "measure.metric_drop" if self.settings.metric else "measure.low_tolerance"
         difference = accuracy.worst if accuracy.worst is not None and math.isfinite(accuracy.worst) else None
-        told = accuracy.to_json() if difference is not None else None
+        if difference is None:  # as where it gives NaN, which no setting allows
+            return PrecisionTrial(plugin, precision, None, allowed, accuracy.why_not)
+        told = accuracy.to_json()
         return PrecisionTrial(plugin, precision, difference, allowed, accuracy.why_not, setting=setting, accuracy=told)
 
     def _ask(

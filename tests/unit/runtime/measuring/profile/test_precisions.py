@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,16 @@ def test_a_precision_is_borne_up_to_the_tolerance_and_a_refusal_is_told(monkeypa
     assert f16["why_not"] == "outputs differ by 25 % from the reference (6 % allowed; output_0)"
     assert (bf16["accuracy"]["kinds"], u4["accuracy"], u4["setting"]) == ([TIMED], None, "")
     assert (u4["why_not"], u4["difference"]) == ("it does not run (no such precision)", None)
+
+
+def test_no_setting_allows_what_gives_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "reference_outputs", lambda *_, **__: Reference({TIMED: {"output_0": np.ones(1)}}))
+    monkeypatch.setattr(precisions, "start_child", lambda *_, **__: (Told(math.nan), {}))
+    monkeypatch.setattr(precisions, "outputs_by_kind", lambda child, _: {TIMED: {"output_0": np.array([child.output])}})
+    tried = trials_to_json(try_precisions(Path("m.xml"), [("CPU", "bf16")], MeasureSettings(), seed=0).tried)
+    [note] = precision_notes(tried, [], [])
+    assert note.startswith("bf16 is left out on CPU: outputs differ by infinitely much")
+    assert "may allow more" not in note
 
 
 def test_no_low_precision_is_tried_where_computed_numbers_choose_rows(monkeypatch: pytest.MonkeyPatch) -> None:
