@@ -293,9 +293,10 @@ def check_outputs(
         lost = lost_int8(loaded["int8_kernels"], expected)
         if lost is not None:
             return lost
-    kinds = kinds if kinds is not None else compared_kinds(expected, computed_in(variant, loaded))
-    batch = for_batch(expected, variant.batch)
-    return accept_outputs(outputs_by_kind(child, kinds), batch, computed_in(variant, loaded), settings)
+    precisions = computed_in(variant, loaded)
+    kinds = kinds if kinds is not None else compared_kinds(expected, precisions)
+    expected = for_batch(expected, variant.batch)
+    return accept_outputs(outputs_by_kind(child, kinds), expected, precisions, settings)
 
 
 def computed_in(variant: Variant, loaded: LoadAnswer) -> dict[str, str]:
