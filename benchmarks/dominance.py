@@ -1,7 +1,7 @@
 """Whether the portfolio is ever worse than its own members: both on drawn cells, with equal seconds.
 
 python -m benchmarks.dominance [--cells N] [--seed S] [--seconds 1,5,20] [--only TEXT] [--members a,b] [--out DIR]
-                               [--members-from DIR] [--table]
+                               [--members-from DIR] [--seeds N] [--table]
 
 Every cell is a line of DIR/cells.jsonl when it is done, and is not run again; DIR/table.txt has the table. What a cell
 is and how they are drawn: `dominance_cells`; how one is run: `dominance_runs`.
@@ -24,7 +24,7 @@ from pipeline.core.errors import PlacewrightError
 from pipeline.system.json_lines import append_line, load_lines
 from pipeline.system.private_files import write_whole
 
-CELLS, SECONDS = 120, "1,5,20"
+CELLS, SECONDS, SEEDS = 120, "1,5,20", 3
 JOURNAL, TABLE = "cells.jsonl", "table.txt"
 
 
@@ -51,7 +51,8 @@ def rows_of(
             tell(f"{cell.key} left out: there is no file {cell.file.name}; set PLACEWRIGHT_MSR ({cell.title})")
             return None
         other = (others or {}).get(cell.key)
-        known = {} if other is None else {run.method: run for run in other.runs if run.method != PORTFOLIO}
+        members = () if other is None else other.runs
+        known = {(run.method, run.repeat): run for run in members if run.method != PORTFOLIO}
         try:
             return run_cell(cell, lanes, known, lambda _: None)
         except PlacewrightError as error:
@@ -84,7 +85,7 @@ def tell(text: str) -> None:
 
 def _line(row: Row) -> str:
     c = compared(row)
-    by = "nobody" if c.best is None else c.best.method
+    by = "nobody" if c.best is None else c.best.first.method
     return f"{row.cell.key} ratio {c.ratio:.4f} (best member {by}), n={row.instance.n}, {row.cell.title}"
 
 
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out" / "dominance", help="folder")
     parser.add_argument("--members", default="", help="these members alone")
     parser.add_argument("--members-from", type=Path, help="folder whose runs of members are taken over")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="for methods that one seed does not tell apart")
     parser.add_argument("--jobs", type=int, default=1, help="cells at a time; the portfolio has two threads")
     parser.add_argument(
         "--side-by-side",
@@ -119,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         on_file = journal_rows(chosen.out)
         print(table([on_file[cell.key] for cell in cells if cell.key in on_file]))
         return
-    lanes = Lanes(tuple(filter(None, chosen.members.split(","))), chosen.side_by_side)
+    lanes = Lanes(tuple(filter(None, chosen.members.split(","))), chosen.side_by_side, chosen.seeds)
     others = None if chosen.members_from is None else journal_rows(chosen.members_from)
     rows = list(rows_of(cells, chosen.out, lanes, jobs=chosen.jobs, others=others))
     write_whole(chosen.out / TABLE, f"seed {chosen.seed}\n\n{table(rows)}".encode())

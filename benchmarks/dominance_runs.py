@@ -2,7 +2,7 @@
 
 The processes are this very module, and are asked in JSON lines:
 
-in   {"cell", "method"}: the fields of a Cell; a placer, or "" to get ready
+in   {"cell", "method", "repeat"}: the fields of a Cell; a placer, or "" to get ready; see `Run`
 out  {"run"}: the fields of a Run; {"ready"}: those of an Instance, if the method is ""
 """
 
@@ -39,6 +39,7 @@ PORTFOLIO = "portfolio"
 LATE_SHARE, LATE_S = 0.1, 0.25  # of the limit, and seconds: by how much a method may exceed it
 GRACE_S = 30.0  # seconds beyond the limit after which a method is stopped
 READY_S = 600.0  # seconds for reading a graph and compiling
+CLOSE = 0.05  # share of a value within which methods are told apart by further seeds only
 SAME = 1e-9  # share by which two simulations of one placement may differ: the order of their sums
 
 Say = Callable[[str], None]
@@ -51,7 +52,8 @@ class Run:
     value_s: the best that it had by the limit, lateness that is allowed included; None where nothing was feasible.
     final_s: of its answer, whenever that came. seconds: from the call to the answer; cpu_s: of processors meanwhile,
     so that a run which others disturbed can be told. stopped: whether it was stopped before it answered. failed: why
-    there is no answer, in the method's own words, or "". version: of the method.
+    there is no answer, in the method's own words, or "". version: of the method. repeat: what is added to the cell's
+    seed.
     """
 
     method: str
@@ -65,6 +67,12 @@ class Run:
     stopped: bool = False
     failed: str = ""
     cpu_s: float = 0.0
+    repeat: int = 0
+
+    @property
+    def counted_s(self) -> float:
+        """Return the seconds that count for the run: inf where it found nothing, or its answer is at fault."""
+        return math.inf if self.value_s is None or self.failed else self.value_s
 
     def late(self, limit_s: float) -> bool:
         """Return whether it took longer than a limit allows."""
@@ -111,11 +119,16 @@ class Row:
 class Lanes:
     """How a cell's methods are run. members: the only ones to run beside the portfolio; empty for all.
 
-    side_by_side: whether two methods of one thread each may run at the same time.
+    side_by_side: whether two methods of one thread each may run at the same time. seeds: how many seeds the methods get
+    that one seed does not tell apart.
     """
 
     members: tuple[str, ...] = ()
     side_by_side: bool = True
+    seeds: int = 1
+
+
+Known = Mapping[tuple[str, int], Run]  # runs by method and repeat
 
 
 def allowed_s(limit_s: float) -> float:
@@ -123,26 +136,48 @@ def allowed_s(limit_s: float) -> float:
     return limit_s + max(LATE_SHARE * limit_s, LATE_S)
 
 
-def run_cell(cell: Cell, lanes: Lanes, known: Mapping[str, Run], say: Say) -> Row:
+def run_cell(cell: Cell, lanes: Lanes, known: Known, say: Say) -> Row:
     """Return what the methods come to on a cell, in an order that its seed draws, each on a problem of its own.
+
+    Those that the first seed leaves close to one another are run with further ones.
 
     known: runs of members that need not be repeated; what is left of them is run by one process.
 
     Raises:
         PlacewrightError: the instance cannot be made.
     """
-    load = psutil.getloadavg()[0]
+    load, rng = psutil.getloadavg()[0], np.random.default_rng(cell.seed)
+    runs: list[Run] = []
     with _Processes(cell, most=2 if lanes.side_by_side and not known else 1) as processes:
         instance = processes.ready()
-        members = lanes.members or instance.members
-        methods = [PORTFOLIO, *(name for name in members if not _is_known(name, known))]
-        order = [methods[i] for i in np.random.default_rng(cell.seed).permutation(len(methods)).tolist()]
-        runs = {name: known[name] for name in members if name not in methods} | processes.runs(order, say)
-    return Row(cell, instance, tuple(runs[name] for name in (PORTFOLIO, *members)), load)
+        methods: Sequence[str] = (PORTFOLIO, *(lanes.members or instance.members))
+        for repeat in range(lanes.seeds):
+            told = [known[name, repeat] for name in methods if _is_known(name, repeat, known)]
+            missing = [name for name in methods if not _is_known(name, repeat, known)]
+            order = [missing[i] for i in rng.permutation(len(missing)).tolist()]
+            found = {run.method: run for run in told} | processes.runs(order, repeat, say)
+            runs += [found[name] for name in methods]
+            if not (methods := _close(runs, methods)):
+                break
+    return Row(cell, instance, tuple(runs), load)
 
 
-def _is_known(name: str, known: Mapping[str, Run]) -> bool:
-    return name in known and known[name].version == read_declaration("place", name).version
+def _is_known(name: str, repeat: int, known: Known) -> bool:
+    run = known.get((name, repeat))
+    return run is not None and run.version == read_declaration("place", name).version
+
+
+def _close(runs: Sequence[Run], methods: Sequence[str]) -> list[str]:
+    """Return the portfolio and the members close to the best one, or none where the portfolio is well ahead of them.
+
+    None as well where it has proven that nothing is better.
+    """
+    value_s = {name: min(run.counted_s for run in runs if run.method == name) for name in methods}
+    best_s = min((value_s[name] for name in methods if name != PORTFOLIO), default=math.inf)
+    proven = any(run.proven and not run.failed for run in runs if run.method == PORTFOLIO)
+    if proven or math.isinf(best_s) or value_s[PORTFOLIO] < best_s * (1 - CLOSE):
+        return []
+    return [name for name in methods if name == PORTFOLIO or value_s[name] <= best_s * (1 + CLOSE)]
 
 
 class _Processes:
@@ -177,20 +212,21 @@ class _Processes:
         facts = answers[0]["ready"]
         return Instance(**{**facts, "members": tuple(facts["members"])})
 
-    def runs(self, order: Sequence[str], say: Say) -> dict[str, Run]:
-        """Return the runs of methods: those of several threads alone, two others at a time if there are two processes.
+    def runs(self, order: Sequence[str], repeat: int, say: Say) -> dict[str, Run]:
+        """Return the runs of methods with one seed.
 
-        What would have to wait lets the next one of a single thread go first.
+        Those of several threads run alone, two others at a time if there are two processes. What would have to wait
+        lets the next one of a single thread go first.
         """
         waiting, runs = list(order), dict[str, Run]()
         while waiting or self._busy():
             while (name := self._startable(waiting)) is not None:
                 waiting.remove(name)
-                self._ask(name)
+                self._ask(name, repeat)
             name, answer = self._next()
             if name == "":
                 continue  # a process that takes the place of another is ready
-            runs[name] = Run(**answer["run"]) if "run" in answer else _stopped(name, self._cell, answer)
+            runs[name] = Run(**answer["run"]) if "run" in answer else _stopped(name, repeat, self._cell, answer)
             say(f"{self._cell.key} {name}: {runs[name].value_s} s after {runs[name].seconds:.2f} s")
         return runs
 
@@ -210,9 +246,9 @@ class _Processes:
         worker.ask(_READY, {"cell": self._cell.document, "method": ""})
         self._stop_s[worker] = time.monotonic() + READY_S
 
-    def _ask(self, name: str) -> None:
+    def _ask(self, name: str, repeat: int) -> None:
         worker = next(worker for worker in self._workers if not worker.at)
-        worker.ask(name, {"cell": self._cell.document, "method": name})
+        worker.ask(name, {"cell": self._cell.document, "method": name, "repeat": repeat})
         self._stop_s[worker] = time.monotonic() + self._cell.seconds + GRACE_S
 
     def _next(self) -> tuple[str, Mapping[str, Any]]:
@@ -259,11 +295,12 @@ def _alone(name: str) -> bool:
     return int(getattr(registry.build_implementation("place", name), "workers", 1)) > 1
 
 
-def _stopped(name: str, cell: Cell, answer: Mapping[str, Any]) -> Run:
+def _stopped(name: str, repeat: int, cell: Cell, answer: Mapping[str, Any]) -> Run:
     """Return the run of a method that has not answered."""
     seconds = cell.seconds + GRACE_S
     said = answer["error"]["cause"] if "error" in answer else f"It was stopped after {seconds:g} s."
-    return Run(name, read_declaration("place", name).version, seconds, stopped=True, failed=said)
+    version = read_declaration("place", name).version
+    return Run(name, version, seconds, stopped=True, failed=said, repeat=repeat)
 
 
 def answer(command: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +308,7 @@ def answer(command: Mapping[str, Any]) -> dict[str, Any]:
     cell = Cell(**command["cell"])
     case, members = _prepared(cell)
     if command["method"]:
-        return {"run": asdict(run_method(cell, case, command["method"]))}
+        return {"run": asdict(run_method(cell, case, command["method"], command["repeat"]))}
     return {"ready": asdict(Instance(case.graph.n, case.graph.m, case.topology.p, members))}
 
 
@@ -284,7 +321,7 @@ def _prepared(cell: Cell) -> tuple[LoadedScenario, tuple[str, ...]]:
     return case, members
 
 
-def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
+def run_method(cell: Cell, case: LoadedScenario, name: str, repeat: int = 0) -> Run:
     """Return what a placer comes to on a fresh problem; that it refuses is an answer.
 
     What its answer promises is simulated again, so that a wrong value counts as none.
@@ -292,7 +329,8 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
     placer: Placer = registry.build_implementation("place", name)
     alone = Grouping.identity(case.graph.n)
     fresh = case.problem.on()  # what one method derived from it would be a present to the next
-    grouping, problem = for_placer(placer, fresh, lambda: (alone, fresh), seed=cell.seed)
+    seed = cell.seed + repeat
+    grouping, problem = for_placer(placer, fresh, lambda: (alone, fresh), seed=seed)
     simulator = case.simulator(grouping)
     in_time_s, deadline_s = math.inf, allowed_s(cell.seconds)
 
@@ -304,9 +342,9 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
     gc.collect()
     begun, cpu_begun_s = time.monotonic(), time.process_time()
     try:
-        found = placer.place(problem, simulator, Budget(seconds=cell.seconds), seed=cell.seed, progress=hook)
+        found = placer.place(problem, simulator, Budget(seconds=cell.seconds), seed=seed, progress=hook)
     except PlacewrightError as error:
-        return Run(name, placer.version, time.monotonic() - begun, failed=error.cause)
+        return Run(name, placer.version, time.monotonic() - begun, failed=error.cause, repeat=repeat)
     seconds, cpu_s = time.monotonic() - begun, time.process_time() - cpu_begun_s
     final_s = found.value_s
     return Run(
@@ -320,6 +358,7 @@ def run_method(cell: Cell, case: LoadedScenario, name: str) -> Run:
         evaluations=simulator.evaluations if found.evaluations is None else found.evaluations,
         failed=_fault(case, lift_answer(found, grouping)),
         cpu_s=cpu_s,
+        repeat=repeat,
     )
 
 

@@ -18,35 +18,52 @@ SAME = 1e-9  # share within which two values are equal
 NOTED = 60  # letters of a method's words that a table shows
 
 
+class Outcome(NamedTuple):
+    """What a method came to on a cell: its run with the first seed, and the mean value of all its seeds, in seconds.
+
+    The mean is inf where one of them found nothing, or its answer is at fault.
+    """
+
+    first: Run
+    value_s: float
+    seeds: int
+
+
 class Comparison(NamedTuple):
-    """The portfolio beside its members on one cell.
+    """The portfolio beside its members on one cell, each by the mean of its seeds.
 
     ratio: of its value over the best of theirs; inf where it has none and one of them does, 0 the other way round.
     """
 
     row: Row
-    portfolio: Run
-    best: Run | None
+    portfolio: Outcome
+    best: Outcome | None
     ratio: float
 
     @property
     def infeasible(self) -> bool:
         """Return whether nobody found anything feasible."""
-        return self.best is None and self.portfolio.value_s is None
+        return self.best is None and math.isinf(self.portfolio.value_s)
+
+
+def outcomes(row: Row) -> dict[str, Outcome]:
+    """Return {method: what it came to} of a row."""
+    by_name: dict[str, list[Run]] = defaultdict(list)
+    for run in row.runs:
+        by_name[run.method].append(run)
+    return {
+        name: Outcome(runs[0], statistics.fmean(run.counted_s for run in runs), len(runs))
+        for name, runs in by_name.items()
+    }
 
 
 def compared(row: Row) -> Comparison:
     """Return how the portfolio stands on a cell; a run that is at fault counts as none."""
-    by_name = {run.method: run for run in row.runs}
-    portfolio = by_name[PORTFOLIO]
-    members = [run for run in row.runs if run.method != PORTFOLIO and math.isfinite(value_s(run))]
-    best = min(members, key=value_s, default=None)
-    return Comparison(row, portfolio, best, _ratio(value_s(portfolio), math.inf if best is None else value_s(best)))
-
-
-def value_s(run: Run) -> float:
-    """Return the seconds that count for a run: inf where it found nothing, or its answer is at fault."""
-    return math.inf if run.value_s is None or run.failed else run.value_s
+    by_name = outcomes(row)
+    portfolio = by_name.pop(PORTFOLIO)
+    members = [outcome for outcome in by_name.values() if math.isfinite(outcome.value_s)]
+    best = min(members, key=lambda outcome: outcome.value_s, default=None)
+    return Comparison(row, portfolio, best, _ratio(portfolio.value_s, math.inf if best is None else best.value_s))
 
 
 def _ratio(ours_s: float, theirs_s: float) -> float:
@@ -61,8 +78,9 @@ def wins(comparison: Comparison) -> tuple[str, ...]:
     """Return the members that reach the best member's value and beat the portfolio by more than 2 %."""
     if comparison.best is None or comparison.ratio <= 1 + WORSE:
         return ()
-    limit_s = value_s(comparison.best) * (1 + SAME)
-    return tuple(run.method for run in comparison.row.runs if run.method != PORTFOLIO and value_s(run) <= limit_s)
+    limit_s = comparison.best.value_s * (1 + SAME)
+    members = outcomes(comparison.row)
+    return tuple(name for name, found in members.items() if name != PORTFOLIO and found.value_s <= limit_s)
 
 
 def figures(rows: Sequence[Row]) -> Iterator[Figure]:
@@ -77,17 +95,19 @@ def figures(rows: Sequence[Row]) -> Iterator[Figure]:
     yield figure("dominance.worse_2pct", 100 * len(worse) / len(rows), "%", how, target=TARGET_PERCENT)
     worst = max(all_of_them, key=lambda c: c.ratio)
     excess = 100 * (worst.ratio - 1)
-    by = "nobody" if worst.best is None else worst.best.method
+    by = "nobody" if worst.best is None else worst.best.first.method
     words = f"against {by} on {worst.row.cell.key}: {worst.row.cell.title}"
     if math.isinf(excess):
-        words = f"it had nothing feasible in time {words}" if worst.portfolio.value_s is None else f"over 0 s {words}"
+        words = (
+            f"it had nothing feasible in time {words}" if math.isinf(worst.portfolio.value_s) else f"over 0 s {words}"
+        )
     found = excess if math.isfinite(excess) else None
     yield figure("dominance.worst", found, "%", words, target=WORST_PERCENT)
-    late = [(run.method, run.seconds - row.cell.seconds) for row in rows for run in row.runs if _late(row, run)]
-    often = Counter(name for name, _ in late)
+    often = Counter(run.method for row in rows for run in row.runs if _late(row, run))
     how = "; ".join(f"{name}: {times}" for name, times in often.most_common()) or "no method was late"
-    share = 100 * often[PORTFOLIO] / len(rows)
-    yield figure("dominance.overran", share, "%", f"of cells on which the portfolio is late; all methods: {how}")
+    portfolios = sum(run.method == PORTFOLIO for row in rows for run in row.runs)
+    share = 100 * often[PORTFOLIO] / portfolios
+    yield figure("dominance.overran", share, "%", f"of the portfolio's runs are late; all methods: {how}")
 
 
 def _late(row: Row, run: Run) -> bool:
@@ -111,31 +131,42 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _cells(comparisons: Sequence[Comparison]) -> list[list[str]]:
-    head = ["cell", "n", "p", "limit", "portfolio", "by", "best member", "", "ratio", "s", "s of it", "instance"]
+    head = [
+        "cell",
+        "n",
+        "p",
+        "limit",
+        "portfolio",
+        "by",
+        "best member",
+        "",
+        "ratio",
+        "seeds",
+        "s",
+        "s of it",
+        "instance",
+    ]
     lines = [head]
     for c in comparisons:
-        row, best = c.row, c.best
+        row, best, first = c.row, c.best, c.portfolio.first
         lines.append(
             [
                 row.cell.key,
                 str(row.instance.n),
                 str(row.instance.p),
                 f"{row.cell.seconds:g}",
-                _ms(value_s(c.portfolio)),
-                c.portfolio.found_by + ("!" if c.portfolio.failed and c.portfolio.value_s is not None else ""),
-                "-" if best is None else best.method,
-                "-" if best is None else _ms(value_s(best)),
+                _ms(c.portfolio.value_s),
+                first.found_by + ("!" if first.failed and first.value_s is not None else ""),
+                "-" if best is None else best.first.method,
+                "-" if best is None else _ms(best.value_s),
                 f"{c.ratio:.4f}",
-                f"{c.portfolio.seconds:.2f}",
-                "-" if best is None else f"{best.seconds:.2f}",
+                str(c.portfolio.seeds),
+                f"{first.seconds:.2f}",
+                "-" if best is None else f"{best.first.seconds:.2f}",
                 row.cell.title,
             ]
         )
     return lines
-
-
-def _infeasible(comparisons: Sequence[Comparison]) -> list[list[str]]:
-    return [[c.row.cell.key, c.row.cell.title] for c in comparisons if c.infeasible]
 
 
 def _strata(comparisons: Sequence[Comparison]) -> list[list[str]]:
@@ -154,8 +185,8 @@ def _strata(comparisons: Sequence[Comparison]) -> list[list[str]]:
 
 def _members(comparisons: Sequence[Comparison]) -> list[list[str]]:
     """Return how often each member ran, was the best of them, and was ahead of the portfolio by more than 2 %."""
-    ran = Counter(run.method for c in comparisons for run in c.row.runs if run.method != PORTFOLIO)
-    best = Counter(c.best.method for c in comparisons if c.best is not None)
+    ran = Counter(name for c in comparisons for name in outcomes(c.row) if name != PORTFOLIO)
+    best = Counter(c.best.first.method for c in comparisons if c.best is not None)
     ahead = Counter(name for c in comparisons for name in wins(c))
     order = sorted(ran, key=lambda name: (-ahead[name], -best[name], name))
     head = ["member", "cells", "best member", "ahead of the portfolio by 2 %"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,6 +244,7 @@ class FakeWorker:
     """Answers at once, or never for a method in `silent`. beside: what ran when a method was asked for."""
 
     silent: tuple[str, ...] = ()
+    answers: Mapping[str, dict[str, Any]] = {}
     beside: dict[str, set[str]]
     alive: list[FakeWorker]
 
@@ -255,7 +256,10 @@ class FakeWorker:
         self.beside[name] = {other.at for other in self.alive if other.at}
         self.at = name
         method = command["method"]
-        run = {"run": {"method": method, "version": 1, "seconds": 0.5, "value_s": 1.0}}
+        run: dict[str, dict[str, Any]] = {
+            "run": {"method": method, "version": 1, "seconds": 0.5, "value_s": 1.0, "repeat": command.get("repeat", 0)}
+        }
+        run["run"] |= self.answers.get(method, {})
         ready = {"ready": {"n": 9, "m": 8, "p": 2, "members": ["heft", "anneal", "cpsat"]}}
         if method not in self.silent:
             self._heard((self, json.dumps(run if method else ready).encode()))
@@ -288,8 +292,8 @@ def test_methods_of_several_threads_run_alone(fake: type[FakeWorker], seed: int)
 
 
 def test_runs_that_are_known_are_not_repeated_unless_the_version_is_another(fake: type[FakeWorker]) -> None:
-    known = {name: Run(name, running.read_declaration("place", name).version, 0.1, 2.0) for name in ("heft", "anneal")}
-    known["anneal"] = replace(known["anneal"], version=-1)
+    members = [Run(name, running.read_declaration("place", name).version, 0.1, 2.0) for name in ("heft", "anneal")]
+    known = {("heft", 0): members[0], ("anneal", 0): replace(members[1], version=-1)}
     row = run_cell(SMALL, Lanes(), known, lambda _: None)
     assert {run.method: run.value_s for run in row.runs} == {"portfolio": 1.0, "heft": 2.0, "anneal": 1.0, "cpsat": 1.0}
     assert "heft" not in fake.beside
@@ -305,6 +309,28 @@ def test_a_method_that_does_not_end_is_stopped_and_the_others_go_on(
     assert by_name["anneal"].stopped
     assert "stopped" in by_name["anneal"].failed
     assert {name for name, run in by_name.items() if run.value_s == 1.0} == {"portfolio", "heft", "cpsat"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "repeated"),
+    [
+        ({}, {"portfolio", "heft", "anneal", "cpsat"}),
+        ({"heft": {"value_s": 1.06}, "cpsat": {"value_s": None}}, {"portfolio", "anneal"}),
+        ({"heft": {"failed": "no"}, "cpsat": {"value_s": 1.04}}, {"portfolio", "anneal", "cpsat"}),
+        ({"portfolio": {"value_s": 1.5}}, {"portfolio", "heft", "anneal", "cpsat"}),
+        ({"portfolio": {"value_s": 0.94}}, set()),
+        ({"portfolio": {"proven": True}}, set()),
+        ({"portfolio": {"value_s": None}}, {"portfolio", "heft", "anneal", "cpsat"}),
+    ],
+)
+def test_methods_that_one_seed_leaves_close_get_further_ones(
+    fake: type[FakeWorker], answers: dict[str, dict[str, Any]], repeated: set[str]
+) -> None:
+    fake.answers = answers
+    row = run_cell(SMALL, Lanes(seeds=3), {}, lambda _: None)
+    for repeat in (1, 2):
+        assert {run.method for run in row.runs if run.repeat == repeat} == repeated
+    assert [run.method for run in row.runs if run.repeat == 0] == ["portfolio", "heft", "anneal", "cpsat"]
 
 
 # What is made of it
@@ -342,6 +368,16 @@ def test_an_answer_at_fault_counts_as_none() -> None:
     row = row_of(1.0, heft=0.5)
     wrong = replace(row.runs[1], failed="Its answer takes 2 s, not 0.5 s.")
     assert compared(replace(row, runs=(row.runs[0], wrong))).ratio == 0.0
+
+
+def test_methods_are_compared_by_the_means_of_their_seeds() -> None:
+    row = row_of(1.04, anneal=1.0, heft=1.5)
+    further = [Run("portfolio", 1, 0.9, 0.98, repeat=1), Run("anneal", 1, 0.9, 1.02, repeat=1)]
+    found = compared(replace(row, runs=(*row.runs, *further)))
+    assert found.ratio == pytest.approx(1.0)
+    assert (found.portfolio.seeds, found.best is not None and found.best.seeds) == (2, 2)
+    nothing = Run("portfolio", 1, 0.9, None, repeat=1)
+    assert math.isinf(compared(replace(row, runs=(*row.runs, nothing))).ratio)
 
 
 def test_members_that_are_ahead_by_two_percent_win() -> None:
