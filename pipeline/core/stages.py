@@ -129,10 +129,13 @@ class Simulates(Protocol):
     """What a simulator does beyond an evaluator; see `Simulator`. Methods alone, so that looking for them runs none."""
 
     def fork(self) -> Simulator:
-        """Return a simulator of the same subject for another thread: nothing is shared that changes, its count is 0."""
+        """Return a simulator of the same subject for another thread or process: it shares nothing that changes.
 
-    def absorb(self, fork: Simulator) -> None:
-        """Count what a fork has evaluated; called once, when its thread has ended."""
+        Its count is 0.
+        """
+
+    def absorb(self, evaluations: int) -> None:
+        """Count what a fork has evaluated; called once, when its thread or process has ended."""
 
     def simulate(self, device: Int32, priority: Float64 | None = None) -> Simulation:
         """Return what b placements cost: device int32 [b, k], priority float64 [b, k] or None. Counts b evaluations."""

@@ -150,7 +150,7 @@ def check_forks(measurer: Measurer, subject: Subject) -> None:
     require_promise(
         np.array_equal(fork.simulate(device).value_s, value_s), measurer, "forks a simulator that says other times"
     )
-    simulator.absorb(fork)
+    simulator.absorb(fork.evaluations)
     counted = simulator.evaluations
     require_promise(
         counted == 2 * len(device), measurer, f"counts {counted} of {2 * len(device)} evaluations with its fork's"

@@ -172,8 +172,8 @@ class _Clocked:
     def fork(self) -> _Clocked:
         return _Clocked(self._simulator.fork(), self.asked_s)
 
-    def absorb(self, fork: Simulator) -> None:
-        self._simulator.absorb(fork)
+    def absorb(self, evaluations: int) -> None:
+        self._simulator.absorb(evaluations)
 
     def evaluate(self, placements: Sequence[Placement]) -> list[Evaluation]:
         self.asked_s.append(time.monotonic())

@@ -22,7 +22,7 @@ from policy.place.exact.shared.proofs import prove_bound
 from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed
 from policy.place.local.greedy import Greedy
-from policy.place.local.room import repair_memory, tight, unlimited
+from policy.place.local.room import EVALUATED_PER_S, repair_memory, tight, unlimited
 from policy.place.multilevel.multilevel import Multilevel
 from policy.place.rules.catalogue import RULES, installed_rules
 
@@ -31,7 +31,9 @@ RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
 HUGE = 300_000  # operations above which `multilevel` is alone, with the rules of thumb that it begins with
-CLUSTERED = 1000  # operations above which clusters are moved as well
+FEW = 0.2  # evaluations per group below which clusters are moved first
+CLUSTERED = 100  # operations above which clusters are moved as well
+CLUSTERED_FIRST = 1000  # and above which they may be moved in place of groups
 LEAST_S = 0.02  # seconds that a slice of a member takes at least
 EVALUATIONS_PER_GROUP = 200  # that every local search has where several share a number of evaluations
 WHOLE = 0.5  # share of what is left from which a slice takes all of it
@@ -42,7 +44,7 @@ SLICE = 0.1  # share of what is left that a member gets when it is called again;
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most; see also `Member`
     "rules": 1.0,
-    "neural_list": 0.5,
+    "neural_list": 0.3,
     "bound": 0.1,
     "cpsat": 0.1,
     "anneal": 0.5,
@@ -81,14 +83,16 @@ def first_shares(search: Search) -> dict[str, float]:
 class Portfolio(Method):
     """Runs the other placers on one budget, from the incumbent, and says which one found it.
 
-    Every placement, if there are so few. Else, with a time limit, two lanes on a thread each, which tell one another
-    what they find. The first anneals as `anneal` would alone, and from half of the time on from the incumbent of both.
-    The second runs rules of thumb, those that two fifths of the time suffice for, and gives every other member a first
-    slice: exact methods, schedules by learned scores, the lower bound, a solver if its program is small enough, and
-    local search from the incumbent. Then it follows what pays: the member goes on that improved the incumbent most per
-    second when it ran last, each time twice as long as before, and at last to the end. On large graphs `multilevel` is
-    the local search; huge ones, which two lanes would fill the memory with, it has for itself. Ends at once at a proven
-    optimum. Never worse than the best single device, any rule of thumb that ran, or its start.
+    Every placement, if there are so few. Else, with a time limit, two lanes at the same time, which tell one another
+    what they find. The first anneals as `anneal` would alone, and from half of the time on from the incumbent of both;
+    on large graphs, and where there is not the time to move most groups, it is `multilevel` that does. The second runs
+    rules of thumb, those that two fifths of the time suffice for, and gives every other member a first slice: exact
+    methods, schedules by learned scores, clusters, the lower bound, a solver if its program is small enough, and local
+    search. These go on from what this lane has found, as another way is worth more than twice the same. Then it follows
+    what pays: the member goes on that improved the incumbent most per second when it ran last, each time twice as long
+    as before, and at last to the end. Huge graphs, which two lanes would fill the memory with, `multilevel` has for
+    itself. Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that ran, or
+    its start.
 
     Where memory is short, local searches of the second lane begin at the best that the rules of thumb find with memory
     left aside, and mind memory only after a while: what they go through first is the same however much the devices
@@ -99,7 +103,7 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 10
+    version: ClassVar[int] = 11
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
@@ -115,7 +119,7 @@ class Portfolio(Method):
     effort: float = param(
         5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left", within="(0, inf)"
     )
-    workers: int = param(2, "threads: with a time limit, lanes of members", within="[1, inf)")
+    workers: int = param(2, "lanes of members with a time limit, else threads", within="[1, inf)")
     learned: bool = param(True, "sample schedules by learned scores, where devices work at the same time")
 
     def run(self, search: Search, *, seed: int) -> None:
@@ -140,8 +144,7 @@ class Portfolio(Method):
 
     def _descend(self, search: Search, *, seed: int) -> None:
         """Local search as it would go alone, from which the other lane's incumbent takes over if that is better."""
-        large = search.problem.graph.n > LARGE
-        name, method = ("multilevel", Multilevel()) if large else ("anneal", Anneal())
+        name, method = ("multilevel", Multilevel()) if _clustered_first(search) else ("anneal", Anneal())
         _part(search, name, method, seed)
         search.adopt()
         members = self._members(search)
@@ -150,6 +153,8 @@ class Portfolio(Method):
     def _scout(self, search: Search, *, seed: int) -> None:
         """Rules of thumb, a first slice for every other member, and then what pays."""
         members = self._members(search)
+        if _clustered_first(search):
+            members.pop("multilevel", None)  # the other lane's
         if tight(search) and "anneal" in members:
             members["anneal"] = _Unlimited(self)
         self._follow(search, members, seed + 1)
@@ -164,7 +169,8 @@ class Portfolio(Method):
         share = {**dict.fromkeys(members, SLICE), **first_shares(search)}
         rng = np.random.default_rng(seed)
         while rate and not search.done:
-            search.adopt()
+            if math.isfinite(max(rate.values())):  # what finds its own way first tells more than what all begin with
+                search.adopt()
             name = max(rate, key=lambda name: (rate[name], -used_s[name]))
             before, spent, began_s = (search.best_s, search.bound_s), search.spent, time.monotonic()
             given = share[name] * (search.left_s if math.isfinite(search.left_s) else search.left)
@@ -267,6 +273,15 @@ class Portfolio(Method):
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
 
 
+def _clustered_first(search: Search) -> bool:
+    """Return whether clusters are moved rather than groups, for there is no time to move every group."""
+    n, execution = search.problem.graph.n, search.execution
+    if n > LARGE:
+        return True
+    quick = execution is not None and execution.cheap_moves
+    return n > CLUSTERED_FIRST and not quick and EVALUATED_PER_S * search.left_s < FEW * n * search.problem.grouping.k
+
+
 def _gain(before: tuple[float, float], after: tuple[float, float]) -> float:
     """Return by which share of itself an incumbent fell, 1 for the first, and how much the bound rose towards it.
 
@@ -293,12 +308,15 @@ class _SideBySide(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Rules(Method):
-    """All rules of thumb of a portfolio."""
+    """All rules of thumb of a portfolio; where nothing of theirs fits, the search for what does."""
 
     portfolio: Portfolio
 
     def run(self, search: Search, *, seed: int) -> None:
         self.portfolio._rules(search, seed)
+        if search.best is None and not search.done:
+            with search.limited("anneal"):
+                repair_memory(search, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,21 @@ from pipeline.shared.payload import result_from_json, result_to_json
 ANSWERS = 32  # placements a placer hands back: enough to measure again, few enough to keep
 FEWEST = 4  # of graphs so large that more would fill the memory
 KEPT_BYTES = 2**25  # that the devices of all placements kept may take, unless these are the fewest
+
+
+class Found(Protocol):
+    """What a search beside another one has found; `look` before the others are read."""
+
+    @property
+    def leader(self) -> Candidate | None:
+        """The best placement; None while there is none."""
+
+    @property
+    def bound(self) -> tuple[float, str]:
+        """The greatest lower bound proven, in seconds, and by what."""
+
+    def look(self) -> None:
+        """Find out what it has found by now."""
 
 
 class History:
@@ -95,8 +110,11 @@ class History:
         for author, (value_s, why) in fork.own.items():
             self.claim(author, value_s, why)
 
-    def adopt(self, other: History) -> None:
-        """Take over the leader and the bound of a history that another thread writes to, if they are better."""
+    def look(self) -> None:
+        """Do nothing: what another thread notes is there at once."""
+
+    def adopt(self, other: Found) -> None:
+        """Take over the leader and the bound of a search beside this one, if they are better."""
         leader = other.leader
         if leader is not None and seconds_of(leader.result) < self.best_s:
             self.note(leader.placement.digest(), leader)

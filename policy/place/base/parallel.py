@@ -1,4 +1,4 @@
-"""Parts of a search that run at the same time, each on a thread and a fork of its own."""
+"""Parts of a search that run at the same time, each on a fork of its own, and on a thread or a process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from pipeline.core.problem import Progress
+from policy.place.base.forked import can_fork, run_forked
 from policy.place.base.search import BudgetEndedError, Search
 
 # Seconds after which a thread that needs the interpreter gets it from another. A part that mostly runs compiled code
@@ -25,10 +26,17 @@ def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None
     limit they learn nothing of one another before, and so the outcome is the same for any number of workers. With one,
     they may `adopt` what others have found, and an incumbent that is proven, or good enough, ends them all.
 
+    Where time is the only limit, parts that run at once have processes of their own if the system can fork them: on
+    threads, one that computes in Python, or in a library that keeps the interpreter to itself, holds up the others.
+
     Progress is told on the caller's thread. Whatever that raises, and whatever a part raises, ends all parts at their
-    next look at the evaluator, and is raised here.
+    next look at the evaluator, and is raised here; from another process, as a PlacewrightError or a RuntimeError.
     """
-    ended, timed = threading.Event(), math.isfinite(search.left_s)
+    timed = math.isfinite(search.left_s)
+    if timed and search.budget.evaluations is None and workers >= len(parts) > 1 and can_fork():
+        run_forked(search, parts)
+        return
+    ended = threading.Event()
 
     def hook(_: Progress) -> None:
         if ended.is_set():
@@ -37,7 +45,7 @@ def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None
     share, rest = divmod(search.left, len(parts))
     forks = [search.fork(search.author, evaluations=share + (i < rest), progress=hook) for i in range(len(parts))]
     for one in (search, *forks):
-        one.share(forks if timed else ())
+        one.share([fork.history for fork in forks if fork is not one] if timed else ())
     waited_for = search.stopped
     for fork in forks:
         fork.stopped = lambda: ended.is_set() or waited_for()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +33,8 @@ from pipeline.core.stages import (
     simulates_starts,
 )
 from policy.place.base.explaining import FirstRound, why_not_own
-from policy.place.base.history import ANSWERS, History
+from policy.place.base.history import ANSWERS, Found, History
+from policy.place.base.watch import Watch
 
 SLOW = 2000  # operations from which one evaluation may take longer than a look at the clock may wait
 FIRST_S = 1.0  # seconds that an evaluation may take in any case while nothing is known
@@ -76,8 +76,11 @@ class Method(Protocol):
             DeviceError: no placement fits the devices.
         """
         search = Search(problem, evaluator, budget, progress, author=registered_name(type(self)))
-        with suppress(BudgetEndedError):
-            self.run(search, seed=seed)
+        try:
+            with suppress(BudgetEndedError):
+                self.run(search, seed=seed)
+        finally:
+            search.close()
         return search.answer()
 
 
@@ -121,8 +124,9 @@ class Search:
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
         self._first: FirstRound | None = None  # what the method has not finished once
         self._forks: list[Search] = []
-        self._beside: Sequence[Search] = ()
+        self._beside: Sequence[Found] = ()
         self._told = -1
+        self._watch = self._new_watch()
         problem, names = self.problem, self.problem.topology.names
         if problem.start is not None:
             self.evaluate([problem.start], author=problem.start_by)
@@ -218,9 +222,10 @@ class Search:
                 yield
         finally:
             self.author, self._last_evaluation, self._last_s = kept
+            self.close()
 
     def fork(self, author: str, *, evaluations: int, progress: ProgressHook) -> Search:
-        """Return a search for another thread, which begins with what is known here; `join` brings home what it finds.
+        """Return a search for another thread or process, which begins with what is known here; see `join`.
 
         It has its own share of the budget and its own simulator; until it is joined, what it spends and finds shows in
         the progress that is told here. progress: called on that thread.
@@ -232,28 +237,37 @@ class Search:
             raise ValueError("only a simulator can be asked by several threads")
         twin = copy.copy(self)
         twin._evaluator = twin._simulator = self.simulator.fork()
-        twin._progress = progress
+        twin._progress, twin._watch = progress, twin._new_watch()
         twin._history, twin._forks, twin._beside, twin.details = self._history.fork(), [], (), {}
         twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
         self._forks.append(twin)
         return twin
 
-    def join(self, fork: Search) -> None:
-        """Take over what a fork has spent, seen, found and proven; its thread has ended."""
+    def join(self, fork: Search, evaluations: int | None = None) -> None:
+        """Take over what a fork has spent, seen, found and proven; its thread or process has ended.
+
+        evaluations: of its simulator, if that has counted in another process.
+        """
         self._forks.remove(fork)
         self.spent += fork.spent
         if self.simulator is not None and fork.simulator is not None:
-            self.simulator.absorb(fork.simulator)
+            self.simulator.absorb(fork.simulator.evaluations if evaluations is None else evaluations)
         self._history.join(fork._history)
 
-    def share(self, beside: Sequence[Search]) -> None:
-        """Let this search `adopt` what others, on other threads, find meanwhile."""
-        self._beside = [search for search in beside if search is not self]
+    @property
+    def history(self) -> History:
+        """Return what has been seen, found and proven."""
+        return self._history
+
+    def share(self, beside: Sequence[Found]) -> None:
+        """Let this search `adopt` what others find meanwhile."""
+        self._beside = beside
 
     def adopt(self) -> None:
         """Take over the incumbents and bounds of the searches beside this one, if they are better."""
         for other in self._beside:
-            self._history.adopt(other._history)
+            other.look()
+            self._history.adopt(other)
 
     def tell(self) -> None:
         """Tell the progress, if anything was spent since it was told last."""
@@ -480,22 +494,27 @@ class Search:
                 self._history.note(key, Candidate(placement, answer, author, planned_s))
             self._tell()
 
+    def _new_watch(self) -> Watch | None:
+        """Return what interrupts the simulator; None where that cannot be, or need not."""
+        simulator = self.simulator
+        if simulator is None or self.problem.graph.n < SLOW or not is_interruptible(simulator):
+            return None
+        return Watch(simulator)
+
+    def close(self) -> None:
+        """End the thread that looks after the time, if there is one; the next evaluation begins another one."""
+        if self._watch is not None:
+            self._watch.close()
+
     @contextmanager
     def _in_time(self) -> Iterator[None]:
         """Interrupt what the simulator does meanwhile when the time is up, if it can be interrupted."""
-        simulator, left_s = self.simulator, self.left_s
-        if simulator is None or math.isinf(left_s) or self.problem.graph.n < SLOW or not is_interruptible(simulator):
+        if self._watch is None or math.isinf(self._last_s):
             yield
             return
-        timer = threading.Timer(max(left_s, FIRST_S if self.best is None else 0.0), simulator.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
+        at_s = time.monotonic() if self.stopped() else self._last_s
+        with self._watch.until(at_s if self.best is not None else max(at_s, time.monotonic() + FIRST_S)):
             yield
-        finally:
-            timer.cancel()
-            timer.join()
-            simulator.resume()
 
     def _tell(self) -> None:
         self._told = self.spent + sum(fork.spent for fork in self._forks)

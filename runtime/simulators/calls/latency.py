@@ -17,7 +17,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import CallsModel, LatencyModel, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Simulator, Subject
+from pipeline.core.stages import Subject
 from pipeline.shared.contiguity import backward_operations
 from runtime.simulators.calls import kernels
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
@@ -115,9 +115,9 @@ class LatencyEvaluator:
         twin.evaluations = 0
         return twin
 
-    def absorb(self, fork: Simulator) -> None:
+    def absorb(self, evaluations: int) -> None:
         """Count what a fork has evaluated."""
-        self.evaluations += fork.evaluations
+        self.evaluations += evaluations
 
     @property
     def fingerprint(self) -> str:

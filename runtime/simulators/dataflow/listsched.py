@@ -15,7 +15,7 @@ from pipeline.core.measurement import Evaluation
 from pipeline.core.params import param
 from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import DataflowModel, Level, LocalSearch, Moves, Simulation, Timeline
-from pipeline.core.stages import Simulator, Subject
+from pipeline.core.stages import Subject
 from runtime.simulators.dataflow.events import run
 from runtime.simulators.dataflow.search import DataflowFigures, MoveTrials, run_all, search_all
 from runtime.simulators.dataflow.state import BEFORE_S, BEGUN, DataflowMachine, Dispatch, Part, new_snapshots, new_state
@@ -106,9 +106,9 @@ class ListSchedEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
         return ListSchedEvaluator(self._subject, self._nodes, self.execution, self._machine)
 
-    def absorb(self, fork: Simulator) -> None:
+    def absorb(self, evaluations: int) -> None:
         """Count what a fork has evaluated."""
-        self.evaluations += fork.evaluations
+        self.evaluations += evaluations
 
     @property
     def fingerprint(self) -> str:

@@ -16,7 +16,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, PipelineModel, Simulation, Timeline
-from pipeline.core.stages import Simulator, Subject
+from pipeline.core.stages import Subject
 from pipeline.shared.contiguity import FREE, backward_operations, stage_edges
 from pipeline.shared.partition import colocation_grouping
 from runtime.simulators.pipelined import kernels
@@ -126,9 +126,9 @@ class PipelinedEvaluator:
         twin.evaluations = 0
         return twin
 
-    def absorb(self, fork: Simulator) -> None:
+    def absorb(self, evaluations: int) -> None:
         """Count what a fork has evaluated."""
-        self.evaluations += fork.evaluations
+        self.evaluations += evaluations
 
     @property
     def fingerprint(self) -> str:

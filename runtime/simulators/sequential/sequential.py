@@ -16,7 +16,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
-from pipeline.core.stages import Simulator, Subject
+from pipeline.core.stages import Subject
 from runtime.simulators.sequential import cuts, kernels
 from runtime.simulators.sequential.subgraphs import CONSTANT, Cutter, of_type
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
@@ -95,9 +95,9 @@ class SequentialEvaluator:
         """Return a simulator of the same subject for another thread; see the Protocol."""
         return SequentialEvaluator(self._subject, self._costs, self.execution)
 
-    def absorb(self, fork: Simulator) -> None:
+    def absorb(self, evaluations: int) -> None:
         """Count what a fork has evaluated."""
-        self.evaluations += fork.evaluations
+        self.evaluations += evaluations
 
     @property
     def fingerprint(self) -> str:

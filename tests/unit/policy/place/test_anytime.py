@@ -318,11 +318,11 @@ def test_a_local_search_goes_on_from_what_others_found_or_begins_again_where_it_
     elapsed_s: float, ahead: float, expected: str
 ) -> None:
     search, other = (search_of(wide_problem(), budget=Budget(seconds=100.0)) for _ in range(2))
-    search.share([other])
+    search.share([other.history])
     device = np.arange(18, dtype=np.int32) % 3
     device[9], device[5] = device[2], 1  # colocated, and pinned
     found = Placement(device, search.problem.topology.names)
-    other._history.note(found.digest(), Candidate(found, Prediction(search.best_s / ahead), "other"))
+    other.history.note(found.digest(), Candidate(found, Prediction(search.best_s / ahead), "other"))
     clock = BudgetClock(search, time.monotonic() - elapsed_s, 0, 10**6, 100.0)
     cooling = Cooling(clock, 1.0, 1.0, 0.1)
     if expected == "again":

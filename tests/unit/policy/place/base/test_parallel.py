@@ -139,5 +139,5 @@ def test_a_fork_of_a_simulator_says_the_same_and_counts_by_itself(rules: str) ->
     placements = np.random.default_rng(0).integers(0, 3, (5, 18)).astype(np.int32)
     assert fork.simulate(placements).value_s.tolist() == simulator.simulate(placements).value_s.tolist()
     assert (simulator.evaluations, fork.evaluations) == (7, 5)
-    simulator.absorb(fork)
+    simulator.absorb(fork.evaluations)
     assert simulator.evaluations == 12
