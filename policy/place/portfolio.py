@@ -23,10 +23,11 @@ from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed
 from policy.place.local.greedy import Greedy
 from policy.place.local.room import EVALUATED_PER_S, repair_memory, tight, unlimited
-from policy.place.multilevel.multilevel import Multilevel
+from policy.place.multilevel.multilevel import Multilevel, affordable_rules
 from policy.place.rules.catalogue import RULES, installed_rules
 
 RULING, RULING_LARGE = 0.4, 0.5  # share of the time that goes to rules of thumb at most; on large graphs
+RULING_BESIDE = 0.8  # share of it where the other lane is at the local search
 RULED = 0.8  # share of what is left of that time that one of them may take
 RULE_S = 10.0  # seconds that one of them may be expected to take where time is not limited
 LARGE = 20_000  # operations above which clusters are moved instead of groups
@@ -44,11 +45,11 @@ SLICE = 0.1  # share of what is left that a member gets when it is called again;
 ONCE = ("rules", "bound")  # members that have nothing more to offer when they are called again
 SHARES: Mapping[str, float] = {  # of what is left, that the first slice of a member takes at most; see also `Member`
     "rules": 1.0,
-    "neural_list": 0.3,
+    "neural_list": 0.6,
     "bound": 0.1,
     "cpsat": 0.1,
     "anneal": 0.5,
-    "multilevel": 0.5,
+    "multilevel": 0.4,
 }
 
 
@@ -153,8 +154,10 @@ class Portfolio(Method):
     def _scout(self, search: Search, *, seed: int) -> None:
         """Rules of thumb, a first slice for every other member, and then what pays."""
         members = self._members(search)
-        if _clustered_first(search):
-            members.pop("multilevel", None)  # the other lane's
+        if _clustered_first(search):  # what the other lane begins with comes last here
+            members["rules"] = _Rules(self, RULING_BESIDE, tuple(affordable_rules(search)))
+            if "multilevel" in members:
+                members["multilevel"] = members.pop("multilevel")
         if tight(search) and "anneal" in members:
             members["anneal"] = _Unlimited(self)
         self._follow(search, members, seed + 1)
@@ -201,8 +204,8 @@ class Portfolio(Method):
         methods: dict[str, Method] = {
             **early,
             "rules": _Rules(self),
-            "neural_list": NeuralList(improve=False),
             "multilevel": Multilevel(),
+            "neural_list": NeuralList(improve=math.isfinite(search.left_s)),
             "bound": _Bound(),
             **solvers,
             "anneal": AnnealFurther(),
@@ -213,11 +216,12 @@ class Portfolio(Method):
             applicable -= solvers.keys()
         return {name: method for name, method in methods.items() if name in applicable}
 
-    def _rules(self, search: Search, seed: int) -> None:
+    def _rules(self, search: Search, seed: int, share: float | None = None, last: Sequence[str] = ()) -> None:
+        """Run rules of thumb for a share of the time. last: those that come after all others."""
         timed = math.isfinite(search.left_s)
-        large = search.problem.graph.n > LARGE
-        until_s = time.monotonic() + (RULING_LARGE if large else RULING) * search.left_s
-        for name, (method, per_second) in installed_rules("portfolio"):
+        usual = RULING_LARGE if search.problem.graph.n > LARGE else RULING
+        until_s = time.monotonic() + (usual if share is None else share) * search.left_s
+        for name, (method, per_second) in sorted(installed_rules("portfolio"), key=lambda rule: rule[0] in last):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
             if search.problem.graph.n <= allowed_s * per_second:
                 _part(search, name, method, seed, seconds=RULED * allowed_s)
@@ -311,9 +315,11 @@ class _Rules(Method):
     """All rules of thumb of a portfolio; where nothing of theirs fits, the search for what does."""
 
     portfolio: Portfolio
+    share: float | None = None
+    last: Sequence[str] = ()
 
     def run(self, search: Search, *, seed: int) -> None:
-        self.portfolio._rules(search, seed)
+        self.portfolio._rules(search, seed, self.share, self.last)
         if search.best is None and not search.done:
             with search.limited("anneal"):
                 repair_memory(search, seed=seed)

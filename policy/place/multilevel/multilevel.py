@@ -208,16 +208,23 @@ class Multilevel(Method):
 
 
 def try_rules(search: Search, *, seed: int) -> None:
-    """Try the placements of rules of thumb that take linear time: the layer-wise split whatever is left of the budget,
-    the others where they leave most of it.
-    """
-    for name, (method, per_second) in LINEAR_RULES.items():
+    """Try the placements of rules of thumb that take linear time; see `affordable_rules`."""
+    for name in affordable_rules(search):
         if search.done:
             return
-        pays = search.left > 2 * TRIED and in_time(search, RULING * per_second)
-        if name not in search.authors and (pays or name == "expert"):
+        if name not in search.authors:
             with search.limited(name):
-                method.run(search, seed=seed)
+                LINEAR_RULES[name][0].run(search, seed=seed)
+
+
+def affordable_rules(search: Search) -> Iterator[str]:
+    """Yield rules of thumb that take linear time: the layer-wise split, the others where they leave most of the budget.
+
+    What is left is looked at before each of them.
+    """
+    for name, (_, per_second) in LINEAR_RULES.items():
+        if name == "expert" or (search.left > 2 * TRIED and in_time(search, RULING * per_second)):
+            yield name
 
 
 def in_time(search: Search, per_second: float) -> bool:

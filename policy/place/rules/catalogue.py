@@ -18,12 +18,12 @@ from policy.place.rules.expert import Expert
 from policy.place.rules.metis import Metis
 
 RULES: Mapping[str, tuple[Method, float]] = {  # the quick ones first
-    "metis": (Metis(), 1e5),
     "expert": (Expert(), 3e5),
     "heft": (Heft(), 2e5),
     "m_topo": (MTopo(), 3e5),
     "cpop": (Cpop(), 1.5e5),
     "peft": (Peft(), 1.5e5),
+    "metis": (Metis(), 1e5),
     "critical_path": (CriticalPath(), 5e4),
     "etf": (Etf(), 1e4),
     "m_etf": (MEtf(), 1e4),

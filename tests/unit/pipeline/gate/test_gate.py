@@ -161,7 +161,7 @@ def test_a_limit_of_a_figure_that_is_not_measured_cannot_be_told(
     assert gated(tmp_path, "--config", "gate.toml") == 0
     (row,) = found(tmp_path)["models"]
     assert row["verdict"] == "undecided"
-    assert row["notes"] == []  # the exception is not said to have nothing to accept
+    assert not any("nothing to accept" in note for note in row["notes"])
     suite = ElementTree.parse(tmp_path / "gate" / "junit.xml").getroot()
     (skipped,) = suite.iter("skipped")
     assert f"{figure}: cannot tell, not measured: " in skipped.get("message", "")

@@ -38,7 +38,7 @@ from pipeline.offline.scenario import Scenario
 from tests.slow import slow_but
 
 def main(evaluator):
-    compile_kernels(("portfolio",), evaluator, 100, say=lambda text: None)
+    compile_kernels(("portfolio",), evaluator, 1000, say=lambda text: None)
     before = loaded()
     orders = (False, True) if evaluator == "listsched" else (False,)
     for ordered in orders:
