@@ -81,12 +81,13 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     """Read the model and write what was asked for; return what is to be done once that is said."""
     from coarsen.reading.model import read
     from coarsen.reading.model.constant_growth import ReadLimits
-    from coarsen.reading.model.reading_options import Way, expose_result
+    from coarsen.reading.model.reading_options import ARITHMETIC, GUARDED, UNIT_BIAS, Way, expose_result
     from coarsen.reading.model.size_arrays import save_size_arrays
     from coarsen.reading.model.trial_log import Tries
     from coarsen.reading.reference.reference import CheckInputs, write_outputs
     from coarsen.reading.rewriting.empty_ranges import guard_empty_ranges
     from coarsen.reading.rewriting.forms import write_forms
+    from coarsen.reading.rewriting.local_responses import take_unit_biases
     from coarsen.reading.rewriting.quantisers import spell_out_quantisation
     from coarsen.reading.rewriting.rewrites import REWRITTEN, Rewrites
     from coarsen.reading.rewriting.rewriting import rewrite_model
@@ -100,8 +101,8 @@ def _read_model(command: dict[str, Any]) -> Afterwards:
     limits = ReadLimits(**command["limits"])
     shapes = InputShapes(**command["shapes"])
     way, tries = Way(**command["way"]), Tries(Path(command["tries"]))
-    prepare = spell_out_quantisation if way.arithmetic else guard_empty_ranges if way.guarded else None
-    prepared: dict[str, Any] = {"prepare": prepare} if prepare else {}
+    preparations = {ARITHMETIC: spell_out_quantisation, GUARDED: guard_empty_ranges, UNIT_BIAS: take_unit_biases}
+    prepared: dict[str, Any] = {"prepare": preparations[way.prepared]} if way.prepared else {}
     found, inputs = read.read_with_inputs(
         path, shapes, file_bytes=command["file_bytes"], limits=limits, tries=tries, fold=way.fold, **prepared
     )

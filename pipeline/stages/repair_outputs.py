@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from coarsen.reading.model.constant_growth import ReadLimits
-from coarsen.reading.model.reading_options import USUAL, Way
+from coarsen.reading.model.reading_options import ARITHMETIC, GUARDED, UNIT_BIAS, USUAL, Way
 from coarsen.reading.read_in_process import locate_departure, read_in_process
 from coarsen.reading.sizes.shapes import ChosenShape, InputShapes, describe_shapes
 from pipeline.core.deadline import NEVER, Deadline
@@ -47,6 +47,7 @@ from runtime.measuring.outputs.outputs import OutputDifference, Reference, holds
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
+LOCAL_RESPONSE = "LRN"  # of whose biases OpenVINO's CPU device knows 1 alone
 QUANTISER = "FakeQuantize"  # what the runtime makes integer products of
 RANGED = frozenset({"ReduceMax", "ReduceMin", "Round"})  # what OpenVINO reads DynamicQuantizeLinear as, among others
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read
@@ -236,11 +237,13 @@ def _list_attempts(
     source: Source, out: Path, shapes: InputShapes, departed: Departure, located: list[str]
 ) -> Iterator[Attempt]:
     """Yield what may help against wrong outputs, in order; located: gets the first operation that departs."""
-    types = set(load_graph(out / GRAPH).type_names)  # these two take less time than what open dimensions cost
+    types = set(load_graph(out / GRAPH).type_names)  # these take less time than what open dimensions cost
     if types >= RANGED:
-        yield Attempt("with dynamic quantisation of zeros guarded", Way(guarded=True), shapes)
+        yield Attempt("with dynamic quantisation of zeros guarded", Way(prepared=GUARDED), shapes)
     if QUANTISER in types:
-        yield Attempt("with quantisation written as arithmetic", Way(arithmetic=True), shapes)
+        yield Attempt("with quantisation written as arithmetic", Way(prepared=ARITHMETIC), shapes)
+    if LOCAL_RESPONSE in types:
+        yield Attempt("with local responses of bias 1 and a factor", Way(prepared=UNIT_BIAS), shapes)
     yield from _open_attempts(out)
     yield Attempt("with constants not folded", Way(fold=False), shapes)
     name = source.locate(out, departed)

@@ -85,8 +85,9 @@ class Portfolio(Method):
     """Runs the other placers on one budget, from the incumbent, and says which one found it.
 
     Every placement, if there are so few. Else, with a time limit, two lanes at the same time, which tell one another
-    what they find. The first anneals as `anneal` would alone, and from half of the time on from the incumbent of both;
-    on large graphs, and where there is not the time to move most groups, it is `multilevel` that does. The second runs
+    what they find. The first is one local search, which goes on from the incumbent of both from half of the time on:
+    `neural_list`; `anneal` where memory is short, or devices run one after another; `multilevel` on large graphs, and
+    where there is not the time to move most groups. The second runs
     rules of thumb, those that two fifths of the time suffice for, and gives every other member a first slice: exact
     methods, schedules by learned scores, clusters, the lower bound, a solver if its program is small enough, and local
     search. These go on from what this lane has found, as another way is worth more than twice the same. Then it follows
@@ -144,20 +145,21 @@ class Portfolio(Method):
             self._in_turn(search, seed)
 
     def _descend(self, search: Search, *, seed: int) -> None:
-        """Local search as it would go alone, from which the other lane's incumbent takes over if that is better."""
-        name, method = ("multilevel", Multilevel()) if _clustered_first(search) else ("anneal", Anneal())
-        _part(search, name, method, seed)
-        search.adopt()
+        """One local search as it would go alone, until the other lane's incumbent takes over where that is better."""
         members = self._members(search)
+        name = _leader(search, members)
+        _part(search, name, _WHOLE[name], seed)
+        search.adopt()
         self._follow(search, {name: members[name] for name in members if name not in ONCE}, seed + 2)
 
     def _scout(self, search: Search, *, seed: int) -> None:
         """Rules of thumb, a first slice for every other member, and then what pays."""
         members = self._members(search)
-        if _clustered_first(search):  # what the other lane begins with comes last here
+        leader = _leader(search, members) if self.workers > 1 else ""
+        if leader == "multilevel":  # which begins with these
             members["rules"] = _Rules(self, RULING_BESIDE, tuple(affordable_rules(search)))
-            if "multilevel" in members:
-                members["multilevel"] = members.pop("multilevel")
+        if leader in members and leader != "anneal":
+            members[leader] = members.pop(leader)  # last
         if tight(search) and "anneal" in members:
             members["anneal"] = _Unlimited(self)
         self._follow(search, members, seed + 1)
@@ -275,6 +277,17 @@ class Portfolio(Method):
         start = self._unlimited(search, seed)
         methods = [Anneal(), start or Anneal()]
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
+
+
+# Local searches that are left to a lane.
+_WHOLE: Mapping[str, Method] = {"anneal": Anneal(), "multilevel": Multilevel(), "neural_list": NeuralList()}
+
+
+def _leader(search: Search, members: Mapping[str, Method]) -> str:
+    """Return the member that the first lane is left to: the local search that is most often best by itself."""
+    if _clustered_first(search):
+        return "multilevel"
+    return "neural_list" if "neural_list" in members and not tight(search) else "anneal"
 
 
 def _clustered_first(search: Search) -> bool:

@@ -11,18 +11,20 @@ class Way:
     """A way to normalise a model.
 
     fold: whether constants are folded. exposed: an operation whose result becomes an output of the model as well, so
-    that the runtime does not fuse it with others; "" for none. arithmetic: whether quantisation is written as the
-    arithmetic that it is, so that the runtime computes in floating point instead of making integer products of it.
-    guarded: whether what is quantised dynamically may be all zeros (`coarsen.reading.rewriting.empty_ranges`).
+    that the runtime does not fuse it with others; "" for none. prepared: what is done to the model before, one of
+    those below; "" for nothing.
     """
 
     fold: bool = True
     exposed: str = ""
-    arithmetic: bool = False
-    guarded: bool = False
+    prepared: str = ""
 
 
 USUAL = Way()
+
+# Quantisation written as the arithmetic that it is: the runtime computes in floating point instead of making integer
+# products of it. What is quantised dynamically may be all zeros. Local responses have the bias 1.
+ARITHMETIC, GUARDED, UNIT_BIAS = "arithmetic", "guarded", "unit bias"
 
 
 def expose_result(model: Any, name: str) -> None:

@@ -62,7 +62,7 @@ class Runtime:
     tried: list[str] = field(default_factory=list)
 
     def read(self, out: Path, way: Way, shapes: InputShapes, order: ReferenceOrder, unfit: Mapping[str, str]) -> None:
-        words = f"{'' if way.fold else 'unfolded'}{'arithmetic' * way.arithmetic}{'guarded' * way.guarded}{way.exposed}"
+        words = f"{'' if way.fold else 'unfolded'}{way.prepared}{way.exposed}"
         self.tried.append(f"{','.join(shapes.given)} {words}".strip())
         if self.refuses(way, shapes):
             raise ModelError("It cannot be read so.")
@@ -118,7 +118,7 @@ def test_what_helps_is_tried_in_order(tmp_path: Path) -> None:
 
 
 def test_quantisation_as_arithmetic_comes_first_where_a_model_quantises(tmp_path: Path) -> None:
-    runtime = Runtime(lambda way, shapes: way.arithmetic, types=("FakeQuantize",))
+    runtime = Runtime(lambda way, shapes: way.prepared == "arithmetic", types=("FakeQuantize",))
     facts = runtime.facts(tmp_path / "out")
     assert runtime.tried == ["ids=1x6", "ids=1x6 arithmetic"]
     assert facts.way == "with quantisation written as arithmetic"
@@ -126,13 +126,19 @@ def test_quantisation_as_arithmetic_comes_first_where_a_model_quantises(tmp_path
 
 
 def test_a_scale_for_zeros_comes_first_where_a_model_quantises_dynamically(tmp_path: Path) -> None:
-    runtime = Runtime(lambda way, shapes: way.guarded, types=("ReduceMax", "ReduceMin", "Round"))
+    runtime = Runtime(lambda way, shapes: way.prepared == "guarded", types=("ReduceMax", "ReduceMin", "Round"))
     facts = runtime.facts(tmp_path / "out")
     assert runtime.tried == ["ids=1x6", "ids=1x6 guarded"]
     assert facts.way == "with dynamic quantisation of zeros guarded"
     runtime = Runtime(lambda way, shapes: "?" in shapes.given[0], types=("ReduceMax", "ReduceMin"))
     assert runtime.facts(tmp_path / "other").way == "with dimension 0 of ids left open"
     assert "ids=1x6 guarded" not in runtime.tried
+
+
+def test_local_responses_of_bias_1_are_tried_where_a_model_has_any(tmp_path: Path) -> None:
+    runtime = Runtime(lambda way, shapes: way.prepared == "unit bias", types=("LRN",))
+    assert runtime.facts(tmp_path / "out").way == "with local responses of bias 1 and a factor"
+    assert runtime.tried == ["ids=1x6", "ids=1x6 unit bias"]
 
 
 def test_what_cannot_be_read_in_some_way_is_read_in_the_next(tmp_path: Path) -> None:

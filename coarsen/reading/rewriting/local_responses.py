@@ -1,0 +1,45 @@
+"""Local response normalisation with another bias than 1, which OpenVINO's CPU device takes for 1.
+
+x / (b + a s)^c is b^-c x / (1 + (a / b) s)^c, so that the bias 1 is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from openvino import opset13 as opset
+
+from coarsen.reading.model.read import models_within
+from coarsen.reading.rewriting.slices import set_name
+
+LOCAL_RESPONSE = "LRN"
+
+
+def take_unit_biases(model: Any) -> list[str]:
+    """Give local responses of positive bias the bias 1 and a factor, in a model and its bodies, which are changed.
+
+    Return the names of those that had another one.
+    """
+    changed = list[str]()
+    for each in models_within(model):
+        operations = each.get_ordered_ops()
+        taken = {op.get_friendly_name() for op in operations}
+        for op in operations:
+            if op.get_type_name() != LOCAL_RESPONSE:
+                continue
+            attributes, name = op.get_attributes(), op.get_friendly_name()
+            alpha, beta, bias = (float(attributes[key]) for key in ("alpha", "beta", "bias"))
+            if bias == 1 or bias <= 0:
+                continue
+            readers, output = list(op.output(0).get_target_inputs()), op.output(0)
+            unit = opset.lrn(op.input_value(0), op.input_value(1), alpha / bias, beta, 1.0, attributes["size"])
+            kind = op.get_output_element_type(0).to_dtype()
+            factor = set_name(opset.constant(np.full((), bias**-beta, kind)), f"{name}/factor", taken)
+            scaled = opset.multiply(set_name(unit, f"{name}/unit", taken), factor)
+            set_name(scaled, f"{name}/scaled", taken).output(0).set_names(output.get_names())
+            for reader in readers:
+                reader.replace_source_output(scaled.output(0))
+            changed.append(name)
+    model.validate_nodes_and_infer_types()
+    return changed
