@@ -156,8 +156,8 @@ class Portfolio(Method):
         """Rules of thumb, a first slice for every other member, and then what pays."""
         members = self._members(search)
         leader = _leader(search, members) if self.workers > 1 else ""
-        if leader == "multilevel":  # which begins with these
-            members["rules"] = _Rules(self, RULING_BESIDE, tuple(affordable_rules(search)))
+        if leader == "multilevel":
+            members["rules"] = _Rules(self, beside=True)
         if leader in members and leader != "anneal":
             members[leader] = members.pop(leader)  # last
         if tight(search) and "anneal" in members:
@@ -325,14 +325,24 @@ class _SideBySide(Method):
 
 @dataclass(frozen=True, slots=True)
 class _Rules(Method):
-    """All rules of thumb of a portfolio; where nothing of theirs fits, the search for what does."""
+    """All rules of thumb of a portfolio; where nothing of theirs fits, the search for what does.
+
+    beside: whether the other lane has a large graph, and begins with some of them. These come last then, and the search
+    for what fits comes first, for which they would leave no time.
+    """
 
     portfolio: Portfolio
-    share: float | None = None
-    last: Sequence[str] = ()
+    beside: bool = False
 
     def run(self, search: Search, *, seed: int) -> None:
-        self.portfolio._rules(search, seed, self.share, self.last)
+        if self.beside:
+            self._find_room(search, seed)
+            self.portfolio._rules(search, seed, RULING_BESIDE, last=tuple(affordable_rules(search)))
+        else:
+            self.portfolio._rules(search, seed)
+            self._find_room(search, seed)
+
+    def _find_room(self, search: Search, seed: int) -> None:
         if search.best is None and not search.done:
             with search.limited("anneal"):
                 repair_memory(search, seed=seed)

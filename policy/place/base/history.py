@@ -148,7 +148,7 @@ class History:
         """Know what a state holds, and nothing else."""
         arrays, facts = state.arrays, state.facts
         digests = arrays["seen"].tobytes()
-        width = len(digests) // max(1, len(arrays["seen_s"]))
+        width = max(1, len(digests) // max(1, len(arrays["seen_s"])))
         keys = (digests[i : i + width] for i in range(0, len(digests), width))
         self.value_s = dict(zip(keys, arrays["seen_s"].tolist(), strict=True))
         self._kept, self.leader, self.best_s = [], None, math.inf

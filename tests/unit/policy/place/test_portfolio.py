@@ -251,6 +251,41 @@ def test_a_rule_of_thumb_runs_only_if_its_share_of_the_time_suffices(
     assert bool(spy.ran) == runs
 
 
+@pytest.mark.parametrize(("beside", "first"), [(True, "room"), (False, "rules")])
+def test_beside_a_large_graph_what_fits_is_sought_before_rules_of_thumb(
+    beside: bool, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(module, "repair_memory", lambda *_, **__: order.append("room"))
+    monkeypatch.setattr(Portfolio, "_rules", lambda *_, **__: order.append("rules"))
+    problem = wide_problem(memory_bytes=60)
+    search = Search(problem, simulator_of(problem, "T2"), Budget(LONG), ignore_progress)
+    assert search.best is None
+    module._Rules(Portfolio(), beside).run(search, seed=0)
+    assert order[0] == first
+    assert sorted(order) == ["room", "rules"]
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "rules", "leads"),
+    [(0, "T2", "neural_list"), (60, "T2", "anneal"), (0, "sequential", "anneal")],
+)
+def test_the_first_lane_is_left_to_what_is_most_often_best_alone(memory_bytes: int, rules: str, leads: str) -> None:
+    problem = wide_problem(memory_bytes=memory_bytes)
+    search = Search(problem, simulator_of(problem, rules), Budget(seconds=60.0), ignore_progress)
+    assert module._leader(search, Portfolio()._members(search)) == leads
+
+
+@pytest.mark.parametrize(("seconds", "leads"), [(1e-9, "multilevel"), (60.0, "neural_list")])
+def test_clusters_lead_where_there_is_no_time_to_move_groups(
+    seconds: float, leads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLUSTERED_FIRST", 1)
+    problem = wide_problem()
+    search = Search(problem, simulator_of(problem, "T2"), Budget(seconds=seconds), ignore_progress)
+    assert module._leader(search, Portfolio()._members(search)) == leads
+
+
 def test_a_minimum_cut_that_proves_itself_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy([])
     monkeypatch.setattr(catalogue, "RULES", {"spy": (spy, 1e9)})

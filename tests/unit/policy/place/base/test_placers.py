@@ -151,6 +151,12 @@ def test_the_best_single_device_is_known_though_too_many_others_are_better():
     assert (whole.single_s, whole.best_s) == (9.0, 1.0)
 
 
+def test_a_history_of_nothing_is_gone_on_from():
+    going_on = History(6, ("A", "B"))
+    going_on.resume(History(6, ("A", "B")).state())
+    assert (going_on.value_s, going_on.ranked(), going_on.best_s) == ({}, [], math.inf)
+
+
 def test_a_group_without_a_common_device_is_taken_apart():
     graph = toy_graph(4, [])
     allowed = np.array([[True, False], [False, True], [True, True], [True, True]])
