@@ -162,8 +162,8 @@ class _Forked:
                 os._exit(status)  # nothing of what belongs to the other process is flushed, joined or removed
 
     def _show(self, _: Progress) -> None:
-        self.board.spent = self.fork.spent
         self.board.write(self.fork.history)
+        self.board.spent = self.fork.spent  # last: who sees it sees what came of it
         if self.board.ends:
             raise BudgetEndedError
 
@@ -184,8 +184,8 @@ class _Forked:
             fault = error_document(error)
         except BaseException:  # noqa: BLE001  handed on to the other process, whatever it is
             fault = {"raised": traceback.format_exc()}
-        board.spent = fork.spent
         board.write(fork.history)
+        board.spent = fork.spent
         self._leave(fault)
 
     def _leave(self, fault: dict[str, Any]) -> None:
@@ -235,9 +235,9 @@ class _Forked:
     def look(self) -> None:
         """Take over what its board shows."""
         if self.pid:
+            self.fork.spent = self.board.spent
             self.board.look()
             self.fork.history.adopt(self.board)
-            self.fork.spent = self.board.spent
 
     def close(self) -> None:
         """End it now if it has not ended; what its board showed is all that is known of it then."""

@@ -130,7 +130,7 @@ class Stubborn(Method):
 
 def test_a_member_that_never_comes_back_takes_its_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "RULES", {})
-    members = {"neural_list": Stubborn(), "anneal": AnnealFurther()}
+    members = {"multilevel": Stubborn(), "anneal": AnnealFurther()}
     monkeypatch.setattr(Portfolio, "_members", lambda *_: dict(members))
     monkeypatch.setattr(module, "enumerated", lambda _: False)
     problem = wide_problem()
