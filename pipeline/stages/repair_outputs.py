@@ -47,7 +47,7 @@ from runtime.measuring.outputs.outputs import OutputDifference, Reference, holds
 from runtime.measuring.outputs.quality import SAME, SAME_INDICES, compare_by_kind, reference_beside, same_within
 
 SHAPES, GRAPH = "shapes.json", "graph.npz"
-LOCAL_RESPONSE = "LRN"  # of whose biases OpenVINO's CPU device knows 1 alone
+LOCAL_RESPONSE = "LRN"  # of whose biases OpenVINO's CPU device drops the fraction
 QUANTISER = "FakeQuantize"  # what the runtime makes integer products of
 RANGED = frozenset({"ReduceMax", "ReduceMin", "Round"})  # what OpenVINO reads DynamicQuantizeLinear as, among others
 MOST_SIZES = 3  # assumed sizes of inputs with which a model is read

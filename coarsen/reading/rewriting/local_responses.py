@@ -1,4 +1,4 @@
-"""Local response normalisation with another bias than 1, which OpenVINO's CPU device takes for 1.
+"""Local response normalisation with a bias that is no whole number: OpenVINO's CPU device drops the fraction.
 
 x / (b + a s)^c is b^-c x / (1 + (a / b) s)^c, so that the bias 1 is enough.
 """
@@ -17,9 +17,9 @@ LOCAL_RESPONSE = "LRN"
 
 
 def take_unit_biases(model: Any) -> list[str]:
-    """Give local responses of positive bias the bias 1 and a factor, in a model and its bodies, which are changed.
+    """Give local responses whose bias is no whole number the bias 1 and a factor, in a model and its bodies.
 
-    Return the names of those that had another one.
+    These are changed; return the names of the operations.
     """
     changed = list[str]()
     for each in models_within(model):
@@ -30,7 +30,7 @@ def take_unit_biases(model: Any) -> list[str]:
                 continue
             attributes, name = op.get_attributes(), op.get_friendly_name()
             alpha, beta, bias = (float(attributes[key]) for key in ("alpha", "beta", "bias"))
-            if bias == 1 or bias <= 0:
+            if bias.is_integer() or bias < 0:
                 continue
             readers, output = list(op.output(0).get_target_inputs()), op.output(0)
             unit = opset.lrn(op.input_value(0), op.input_value(1), alpha / bias, beta, 1.0, attributes["size"])
