@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--members", default="", help="these members alone")
     parser.add_argument("--members-from", type=Path, help="folder whose runs of members are taken over")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="for methods that one seed does not tell apart")
-    parser.add_argument("--jobs", type=int, default=1, help="cells at a time; the portfolio has two threads")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time; the portfolio has two lanes")
     parser.add_argument(
         "--side-by-side",
         action=argparse.BooleanOptionalAction,

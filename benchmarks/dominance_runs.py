@@ -31,6 +31,7 @@ from pipeline.placing.recipes import for_placer, lift_answer
 from pipeline.settings import registry
 from pipeline.settings.declared import read_declaration
 from pipeline.system.process import take_next
+from pipeline.system.processors import processor_seconds
 from pipeline.system.workers import Worker, serve_commands
 from policy.place.portfolio import parts
 
@@ -340,12 +341,12 @@ def run_method(cell: Cell, case: LoadedScenario, name: str, repeat: int = 0) -> 
             in_time_s = min(in_time_s, progress.value_s)
 
     gc.collect()
-    begun, cpu_begun_s = time.monotonic(), time.process_time()
+    begun, cpu_begun_s = time.monotonic(), processor_seconds()
     try:
         found = placer.place(problem, simulator, Budget(seconds=cell.seconds), seed=seed, progress=hook)
     except PlacewrightError as error:
         return Run(name, placer.version, time.monotonic() - begun, failed=error.cause, repeat=repeat)
-    seconds, cpu_s = time.monotonic() - begun, time.process_time() - cpu_begun_s
+    seconds, cpu_s = time.monotonic() - begun, processor_seconds() - cpu_begun_s
     final_s = found.value_s
     return Run(
         name,

@@ -22,6 +22,7 @@ from pipeline.core.stages import Placer
 from pipeline.placing.setup import recipe_of
 from pipeline.shared import payload
 from pipeline.store.store import json_digest, write_json
+from pipeline.system.processors import processor_seconds
 
 SCHEMA = "placewright.bench-cell/1"
 VERSION = 1  # raised when cells come out differently for equal settings
@@ -169,7 +170,7 @@ def run_cell(
     folder: of the file; None where whoever asked writes it. single_s: device -> seconds of everything on it. check:
     raises where the run is to end.
     """
-    begun, begun_cpu, disturbed = time.monotonic(), time.process_time(), _count_disturbed(cell)
+    begun, begun_cpu, disturbed = time.monotonic(), processor_seconds(), _count_disturbed(cell)
     best_single_s = min(single_s.values())
     try:
         outcome = _single_outcome(cell, single_s) if cell.device else _search_outcome(cell, check)
@@ -190,7 +191,7 @@ def run_cell(
         **outcome,
         "ratio": times_as_fast(value_s, best_single_s) if value_s and alone else None,
         "seconds": time.monotonic() - begun,
-        "cpu_s": time.process_time() - begun_cpu,
+        "cpu_s": processor_seconds() - begun_cpu,
         "settings": cell.settings,
     }
     if folder is not None and _count_disturbed(cell) == disturbed:

@@ -131,3 +131,9 @@ def from_ranges(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         numbers |= set(range(int(first), int(last or first) + 1))
     return frozenset(numbers)
+
+
+def processor_seconds() -> float:
+    """Return the seconds of processors that this process has used, and those of its own that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

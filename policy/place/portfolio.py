@@ -158,7 +158,7 @@ class Portfolio(Method):
         leader = _leader(search, members) if self.workers > 1 else ""
         if leader == "multilevel":
             members["rules"] = _Rules(self, beside=True)
-        if leader in members and leader != "anneal":
+        if leader in members:
             members[leader] = members.pop(leader)  # last
         if tight(search) and "anneal" in members:
             members["anneal"] = _Unlimited(self)

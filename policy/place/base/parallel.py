@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from pipeline.core.problem import Progress
-from policy.place.base.forked import can_fork, run_forked
+from policy.place.base.forked import Part, can_fork, run_forked
 from policy.place.base.search import BudgetEndedError, Search
 
 # Seconds after which a thread that needs the interpreter gets it from another. A part that mostly runs compiled code
 # needs it for moments, and with 5 ms, as usual, it makes half as many moves beside one that computes in Python.
 TURN_S = 0.0005
 LOOK_S = 0.1  # seconds between two looks at whether everything has ended, or somebody wants it to
-
-Part = Callable[[Search], None]
 
 
 def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None:

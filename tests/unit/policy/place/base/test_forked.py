@@ -19,6 +19,7 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Progress, ProgressHook
 from pipeline.core.simulation import Moves
 from pipeline.core.stages import Candidate
+from pipeline.system.processors import processor_seconds
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base.forked import Board, can_fork
 from policy.place.base.history import History
@@ -207,3 +208,9 @@ def test_a_portfolio_ends_in_time_and_is_no_worse_than_its_parts() -> None:
     assert time.monotonic() - begun_s < 5
     assert math.isfinite(found.value_s)
     assert found.value_s <= search_of().best_s
+
+
+def test_the_processor_time_of_parts_counts_as_that_of_the_search() -> None:
+    begun_s, own_s = processor_seconds(), time.process_time()
+    run_parallel(search_of(0.5), [endless, endless], workers=2)
+    assert processor_seconds() - begun_s > 2 * (time.process_time() - own_s)
