@@ -11,7 +11,7 @@ import numpy as np
 from openvino import opset13 as opset
 
 from coarsen.reading.model.read import models_within
-from coarsen.reading.rewriting.slices import set_name
+from coarsen.reading.rewriting.slices import replace_output, set_name
 
 LOCAL_RESPONSE = "LRN"
 
@@ -32,14 +32,11 @@ def take_unit_biases(model: Any) -> list[str]:
             alpha, beta, bias = (float(attributes[key]) for key in ("alpha", "beta", "bias"))
             if bias.is_integer() or bias < 0:
                 continue
-            readers, output = list(op.output(0).get_target_inputs()), op.output(0)
             unit = opset.lrn(op.input_value(0), op.input_value(1), alpha / bias, beta, 1.0, attributes["size"])
             kind = op.get_output_element_type(0).to_dtype()
             factor = set_name(opset.constant(np.full((), bias**-beta, kind)), f"{name}/factor", taken)
             scaled = opset.multiply(set_name(unit, f"{name}/unit", taken), factor)
-            set_name(scaled, f"{name}/scaled", taken).output(0).set_names(output.get_names())
-            for reader in readers:
-                reader.replace_source_output(scaled.output(0))
+            replace_output(op.output(0), set_name(scaled, f"{name}/scaled", taken).output(0))
             changed.append(name)
     model.validate_nodes_and_infer_types()
     return changed

@@ -46,10 +46,14 @@ def slice_value(value: Any, axis: int, sizes: dict[str, int], taken: set[str]) -
 
 def concatenate_outputs(replaced: Any, parts: Sequence[Any], axis: int, name: str, taken: set[str]) -> None:
     """Let all that reads an output read others instead, side by side along a dimension; its tensor keeps its names."""
-    joined = set_name(opset.concat(list(parts), axis), name, taken)
-    joined.output(0).set_names(replaced.get_names())
+    replace_output(replaced, set_name(opset.concat(list(parts), axis), name, taken).output(0))
+
+
+def replace_output(replaced: Any, output: Any) -> None:
+    """Let all that reads an output read another one instead; its tensor keeps its names."""
+    output.set_names(replaced.get_names())
     for reader in replaced.get_target_inputs():
-        reader.replace_source_output(joined.output(0))
+        reader.replace_source_output(output)
 
 
 def set_name(node: Any, name: str, taken: set[str]) -> Any:
