@@ -232,12 +232,10 @@ class _Forked:
         self.fork.authors.update(facts["authors"])
         self.evaluations = facts["evaluations"]
 
-    def look(self) -> None:
-        """Take over what its board shows."""
+    def count(self) -> None:
+        """Know what it has spent by now."""
         if self.pid:
             self.fork.spent = self.board.spent
-            self.board.look()
-            self.fork.history.adopt(self.board)
 
     def close(self) -> None:
         """End it now if it has not ended; what its board showed is all that is known of it then."""
@@ -245,7 +243,7 @@ class _Forked:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            self.look()
+            self.count()
             self.evaluations = self.fork.spent
             self.pid = 0
         if self.over >= 0:
@@ -273,7 +271,7 @@ def run_forked(search: Search, parts: Sequence[Part]) -> None:
         while not _all_ended(running) and time.monotonic() < last_s:
             select([one.over for one in running if one.pid], (), (), LOOK_S)
             for one in running:
-                one.look()
+                one.count()
             search.adopt()
             search.tell()
             if search.settled or search.stopped():
@@ -283,6 +281,8 @@ def run_forked(search: Search, parts: Sequence[Part]) -> None:
     finally:
         for one in running:
             one.close()
+        search.adopt()  # of what was late
+        for one in running:
             search.join(one.fork, one.evaluations)
         search.share(())
     search.tell()
