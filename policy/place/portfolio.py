@@ -13,8 +13,8 @@ import numpy as np
 
 from pipeline.core.params import param
 from pipeline.core.simulation import ExecutionModel
-from policy.place.base.parallel import run_parallel
-from policy.place.base.search import Method, Search
+from policy.place.base.parallel import run_apart, run_parallel
+from policy.place.base.search import SLOW, Method, Search
 from policy.place.exact.shared.cpsat import CpSat, size_of
 from policy.place.exact.shared.enumeration import enumerated
 from policy.place.exact.shared.objectives import Member, objective_of
@@ -354,7 +354,7 @@ class _Bound(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         if search.problem.graph.n <= BOUNDED * search.left_s:
-            prove_bound(search)
+            run_apart(search, prove_bound, above=SLOW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from pipeline.system.process import describe_ending, die_with_parent
 from policy.place.base.history import History
 from policy.place.base.search import BudgetEndedError, Search
 
-Part = Callable[[Search], None]
+Part = Callable[[Search], object]
 
 LOOK_S = 0.02  # seconds between two looks at what parts have found, and whether they have ended
 LATE_S, LATE_SHARE = 0.05, 0.02  # seconds, and share of the time, by which a part may be late before it is ended
@@ -140,9 +140,11 @@ class _Forked:
     """
 
     def __init__(self, search: Search, board: Board) -> None:
-        self.fork, self.board = search.fork(search.author, evaluations=search.left, progress=self._show), board
+        self.fork = search.fork(search.author, evaluations=search.left, progress=self._show, copied=True)
+        self.board = board
         self.pid, self.over = 0, -1  # over: what can be read when the process has ended
         self.evaluations = 0
+        self._evaluated = _evaluations(search)
         self._home: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
 
     def start(self, part: Part, boards: Sequence[Board]) -> None:
@@ -189,11 +191,11 @@ class _Forked:
         self._leave(fault)
 
     def _leave(self, fault: dict[str, Any]) -> None:
-        known, simulator = self.fork.history.state(), self.fork.simulator
+        known = self.fork.history.state()
         facts = {
             "fault": fault,
             "spent": self.fork.spent,
-            "evaluations": 0 if simulator is None else simulator.evaluations,
+            "evaluations": _evaluations(self.fork) - self._evaluated,
             "authors": sorted(self.fork.authors),
             "known": dict(known.facts),
         }
@@ -251,6 +253,10 @@ class _Forked:
         self._home.close()
 
 
+def _evaluations(search: Search) -> int:
+    return 0 if search.simulator is None else search.simulator.evaluations
+
+
 def run_forked(search: Search, parts: Sequence[Part]) -> None:
     """Let each part search in a process of its own until all have ended, or what they have found is settled.
 
@@ -264,7 +270,7 @@ def run_forked(search: Search, parts: Sequence[Part]) -> None:
     boards = [Board(n, names) for _ in parts]
     running = [_Forked(search, board) for board in boards]
     last_s = time.monotonic() + search.left_s * (1 + LATE_SHARE) + LATE_S
-    search.share(boards)
+    beside = search.share(boards)
     try:
         for one, part in zip(running, parts, strict=True):
             one.start(part, boards)
@@ -284,7 +290,7 @@ def run_forked(search: Search, parts: Sequence[Part]) -> None:
         search.adopt()  # of what was late
         for one in running:
             search.join(one.fork, one.evaluations)
-        search.share(())
+        search.share(beside)
     search.tell()
 
 

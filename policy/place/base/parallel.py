@@ -31,7 +31,7 @@ def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None
     next look at the evaluator, and is raised here; from another process, as a PlacewrightError or a RuntimeError.
     """
     timed = math.isfinite(search.left_s)
-    if timed and search.budget.evaluations is None and workers >= len(parts) > 1 and can_fork():
+    if workers >= len(parts) > 1 and _may_fork(search):
         run_forked(search, parts)
         return
     ended = threading.Event()
@@ -70,6 +70,27 @@ def run_parallel(search: Search, parts: Sequence[Part], *, workers: int) -> None
     if faults:
         raise faults[0]
     search.tell()
+
+
+def run_apart(search: Search, part: Part, *, above: int = 0) -> None:
+    """Let a part search that calls what does not look at the clock, such as a solver's library.
+
+    Where time is the only limit it has a process of its own if the system can fork it, which is ended when it is late;
+    what it had found by then is kept. Otherwise it runs here, as with up to `above` operations, for which it is quick.
+    """
+    if search.problem.graph.n > above and _may_fork(search):
+        run_forked(search, [part])
+    else:
+        part(search)
+
+
+def _may_fork(search: Search) -> bool:
+    return (
+        search.simulator is not None
+        and math.isfinite(search.left_s)
+        and search.budget.evaluations is None
+        and can_fork()
+    )
 
 
 def _wait(search: Search, threads: Sequence[threading.Thread], ended: threading.Event) -> None:

@@ -224,11 +224,12 @@ class Search:
             self.author, self._last_evaluation, self._last_s = kept
             self.close()
 
-    def fork(self, author: str, *, evaluations: int, progress: ProgressHook) -> Search:
+    def fork(self, author: str, *, evaluations: int, progress: ProgressHook, copied: bool = False) -> Search:
         """Return a search for another thread or process, which begins with what is known here; see `join`.
 
         It has its own share of the budget and its own simulator; until it is joined, what it spends and finds shows in
-        the progress that is told here. progress: called on that thread.
+        the progress that is told here. progress: called on that thread. copied: whether a forked process will use it,
+        where everything is a copy anyhow, the simulator as well.
 
         Raises:
             ValueError: the evaluator is not a simulator.
@@ -236,7 +237,8 @@ class Search:
         if self.simulator is None:
             raise ValueError("only a simulator can be asked by several threads")
         twin = copy.copy(self)
-        twin._evaluator = twin._simulator = self.simulator.fork()
+        if not copied:
+            twin._evaluator = twin._simulator = self.simulator.fork()
         twin._progress, twin._watch = progress, twin._new_watch()
         twin._history, twin._forks, twin._beside, twin.details = self._history.fork(), [], (), {}
         twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
@@ -259,9 +261,10 @@ class Search:
         """Return what has been seen, found and proven."""
         return self._history
 
-    def share(self, beside: Sequence[Found]) -> None:
-        """Let this search `adopt` what others find meanwhile."""
-        self._beside = beside
+    def share(self, beside: Sequence[Found]) -> Sequence[Found]:
+        """Let this search `adopt` what others find meanwhile; return those that it did before."""
+        before, self._beside = self._beside, beside
+        return before
 
     def adopt(self) -> None:
         """Take over the incumbents and bounds of the searches beside this one, if they are better."""

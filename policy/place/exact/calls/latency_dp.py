@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from pipeline.core.figures import MB
 from pipeline.core.params import param
 from pipeline.core.problem import Problem
-from policy.place.base.search import Method, Search
+from policy.place.base.parallel import run_apart
+from policy.place.base.search import SLOW, Method, Search
 from policy.place.exact.calls.flow_bound import game_of, rounds_of
 from policy.place.exact.calls.series import SeriesPlacement, SeriesProgram
 from policy.place.exact.shared.bounds import SAFETY
@@ -48,6 +50,10 @@ class LatencyDp(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the stages of some orders, prove a bound, ask about the least sum and what the rounds propose."""
+        run_apart(search, partial(self._add_up, seed=seed), above=SLOW)
+
+    def _add_up(self, search: Search, *, seed: int) -> None:
+        """Do so; to prepare a large graph takes long."""
         known = search.problem.derived(_nothing_known)
         program = None if search.done else search.problem.derived(SeriesProgram.of)
         if program is not None and not known:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from pipeline.core.params import param
-from policy.place.base.search import Method, Search
+from policy.place.base.parallel import run_apart
+from policy.place.base.search import SLOW, Method, Search
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.exact.shared.stages import (
     Replication,
@@ -41,6 +43,10 @@ class Dpl(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the best division of all orders that there is time for, and note the bound."""
+        run_apart(search, partial(self._divide, seed=seed), above=SLOW)
+
+    def _divide(self, search: Search, *, seed: int) -> None:
+        """Do so; to prepare a large graph takes long."""
         if search.left > 0 and (quick := search.problem.derived(stage_program, Replication(), priced=False)):
             linearised(search, quick, 1, seed=seed)  # an answer that is there early
         program = None if search.left <= 0 else search.problem.derived(stage_program, Replication())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from pipeline.core.params import param
 from pipeline.core.problem import Problem
 from pipeline.shared.contiguity import forward_edges
 from policy.place.base.groups import UNLIMITED, Groups, mostly_on
+from policy.place.base.parallel import run_apart
 from policy.place.base.search import Method, Search
 from policy.place.exact.pipelined.cpsat_pipeline import Pieces
 from policy.place.exact.pipelined.dpl import begin_with_orders
@@ -176,7 +178,7 @@ class Milp(Method):
 
     The rules are those of the simulator `pipelined`, contiguity included; under any other the answer is as good as its
     evaluator finds it. The solver looks for what is better than the incumbent, with all operations as one that nothing
-    better parts. It cannot be interrupted, and so is asked again and again, each time for longer.
+    better parts. It is asked again and again, each time for longer, as it says what it has only when it ends.
 
     Programs above `largest` are left alone. Without a time limit the effort is counted in nodes of the solver's search,
     in proportion to the evaluations left, so that equal seeds give equal answers.
@@ -203,7 +205,10 @@ class Milp(Method):
             search.evaluate([groups.placement(groups.repaired(groups.devices_of(mostly_on(problem, 0))))])
         if search.execution is not None and search.execution.stage_rules is not None:
             begin_with_orders(search, seed=0)
-        bound_s = prove_bound(search)
+        run_apart(search, partial(self._run_solver, bound_s=prove_bound(search)))
+
+    def _run_solver(self, search: Search, *, bound_s: float) -> None:
+        """Ask the solver again and again, each time for longer; it does not look at the clock throughout."""
         seconds = SLICE_S
         while not search.done and not search.stopped():
             left_s = MARGIN * search.left_s

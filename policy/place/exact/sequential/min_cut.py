@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,8 @@ from pipeline.core.params import param
 from pipeline.core.simulation import Moves
 from pipeline.shared.feasibility import finest_grouping
 from policy.place.base.groups import Groups, mostly_on
-from policy.place.base.search import Method, Search
+from policy.place.base.parallel import run_apart
+from policy.place.base.search import SLOW, Method, Search
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.nets import Cut
 from policy.place.exact.shared.proofs import one_to_one, prove_bound
@@ -43,6 +45,10 @@ class MinCut(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         """Ask about the cuts, then about single moves from the best placement; `seed` orders the moves."""
+        run_apart(search, partial(self._cut, seed=seed), above=SLOW)
+
+    def _cut(self, search: Search, *, seed: int) -> None:
+        """Do so; a cut of a large graph takes long."""
         problem = search.problem
         if search.left <= 0 or problem.costs is None or problem.topology.p == 1:
             return

@@ -7,16 +7,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
+from pipeline.core.simulation import Timeline
 from pipeline.core.stages import PROVEN
 from pipeline.shared.feasibility import finest_grouping
 from pipeline.shared.graphs import edge_depths
 from policy.place.base.groups import Groups, mostly_on
+from policy.place.base.parallel import run_apart
 from policy.place.base.search import BudgetEndedError, Method, Search
 from policy.place.exact.shared.bounds import SAFETY
 from policy.place.exact.shared.cpsat_models import ConstraintProgram
@@ -76,8 +79,16 @@ class CpSat(Method):
         same = timeline is not None and len(timeline.names) == problem.graph.n
         seconds = max(0.0, min(2.0, search.left_s / 10))
         search.prove(*lower_bound(problem, execution, seconds=seconds, one_to_one=same))
-        if search.done or size_of(search) > self.largest:
-            return
+        if not search.done and size_of(search) <= self.largest:
+            run_apart(search, partial(self._run_solver, timeline=timeline if same else None, seed=seed))
+
+    def _run_solver(self, search: Search, *, timeline: Timeline | None, seed: int) -> None:
+        """Make the program and ask about all that the solver finds, neither of which looks at the clock throughout.
+
+        timeline: of the best placement, if every node of the problem is one operation of the simulator.
+        """
+        problem, execution, objective = search.problem, search.execution, objective_of(search.execution)
+        groups, same = problem.derived(Groups.of), timeline is not None
         finest = groups.k == finest_grouping(problem).k
         groups = objective.groups(problem)
         proves = finest and objective.exact
@@ -85,7 +96,7 @@ class CpSat(Method):
             return
         device = None if search.best is None else groups.devices_of(search.best)
         priority = None if search.best is None else search.best.priority
-        hint = Hint(device, search.best_s, timeline if same else None, priority)
+        hint = Hint(device, search.best_s, timeline, priority)
         program = objective.program(problem, groups, execution, hint, search.bound_s)
         if program is None:
             return

@@ -23,8 +23,10 @@ from pipeline.system.processors import processor_seconds
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place.base.forked import Board, can_fork
 from policy.place.base.history import History
-from policy.place.base.parallel import run_parallel
-from policy.place.base.search import Search
+from policy.place.base.parallel import run_apart, run_parallel
+from policy.place.base.search import Method, Search
+from policy.place.exact.pipelined.milp import Milp
+from policy.place.exact.shared.cpsat import CpSat
 from policy.place.portfolio import Portfolio
 from tests.toys import ignore_progress
 
@@ -138,6 +140,51 @@ def test_what_is_late_is_ended_and_what_it_had_shown_is_kept() -> None:
     assert search.best_s == alone_s / 2
     assert search.simulator is not None
     assert search.spent == search.simulator.evaluations
+
+
+def test_a_part_that_does_not_look_at_the_clock_is_ended_and_the_search_goes_on_beside_others() -> None:
+    def hangs(fork: Search) -> None:
+        halves(fork)
+        time.sleep(LONG_S)
+
+    search, other = search_of(), History(18, wide_problem().topology.names)
+    alone_s, begun_s = search.best_s, time.monotonic()
+    search.share([other])
+    with search.limited("hanging", seconds=0.3):
+        run_apart(search, hangs)
+    assert time.monotonic() - begun_s < 10
+    assert search.best_s == alone_s / 2
+    other.prove(alone_s / 8, "other")
+    search.adopt()
+    assert search.history.bound[1] == "other"
+    assert search.left_s > 0
+
+
+def test_a_part_that_need_not_be_apart_runs_here() -> None:
+    def proves(fork: Search) -> None:
+        fork.prove(1 / os.getpid(), "test")
+
+    counted = Search(wide_problem(), simulator_of(wide_problem(), "T2"), Budget(10**6, LONG_S), ignore_progress)
+    small = search_of()
+    for search, above in ((counted, 0), (small, small.problem.graph.n)):
+        run_apart(search, proves, above=above)
+        assert round(1 / search.bound_s) == os.getpid()
+    apart = search_of()
+    run_apart(apart, proves)
+    assert round(1 / apart.bound_s) != os.getpid()
+
+
+@pytest.mark.parametrize(("method", "rules"), [(CpSat(), "T2"), (Milp(), "pipelined")])
+def test_a_solver_that_hangs_ends_in_time(method: Method, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object, **__: object) -> None:
+        time.sleep(LONG_S)
+
+    monkeypatch.setattr("ortools.sat.python.cp_model.CpSolver.solve", hang)
+    monkeypatch.setattr("scipy.optimize.milp", hang)
+    problem, begun_s = wide_problem(), time.monotonic()
+    answer = method.place(problem, simulator_of(problem, rules), Budget(seconds=1.0), seed=0, progress=ignore_progress)
+    assert 0.9 < time.monotonic() - begun_s < 10
+    assert math.isfinite(seconds_of(answer.candidates[0].result))
 
 
 def test_the_proof_of_one_part_ends_the_others() -> None:
