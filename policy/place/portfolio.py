@@ -86,11 +86,11 @@ class Portfolio(Method):
 
     Every placement, if there are so few. Else, with a time limit, two lanes at the same time, which tell one another
     what they find. The first is one local search, which goes on from the incumbent of both from half of the time on:
-    `neural_list`; `anneal` where memory is short, or devices run one after another; `multilevel` on large graphs, and
-    where there is not the time to move most groups. The second runs
-    rules of thumb, those that two fifths of the time suffice for, and gives every other member a first slice: exact
-    methods, schedules by learned scores, clusters, the lower bound, a solver if its program is small enough, and local
-    search. These go on from what this lane has found, as another way is worth more than twice the same. Then it follows
+    `neural_list`; `anneal` where memory is short, or devices run one after another; `multilevel` on large graphs,
+    where calls of accelerators count, and where there is not the time to move most groups. The second runs rules of
+    thumb, those that two fifths of the time suffice for, and gives every other member a first slice: exact methods,
+    schedules by learned scores, clusters, the lower bound, a solver if its program is small enough, and local search.
+    These go on from what this lane has found, as another way is worth more than twice the same. Then it follows
     what pays: the member goes on that improved the incumbent most per second when it ran last, each time twice as long
     as before, and at last to the end. Huge graphs, which two lanes would fill the memory with, `multilevel` has for
     itself. Ends at once at a proven optimum. Never worse than the best single device, any rule of thumb that ran, or
@@ -105,7 +105,7 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 11
+    version: ClassVar[int] = 12
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
@@ -291,9 +291,9 @@ def _leader(search: Search, members: Mapping[str, Method]) -> str:
 
 
 def _clustered_first(search: Search) -> bool:
-    """Return whether clusters are moved rather than groups, for there is no time to move every group."""
+    """Return whether clusters are moved rather than groups: no time to move each, or calls of whole sets count."""
     n, execution = search.problem.graph.n, search.execution
-    if n > LARGE:
+    if n > LARGE or (n > CLUSTERED_FIRST and execution is not None and execution.call_limit is not None):
         return True
     quick = execution is not None and execution.cheap_moves
     return n > CLUSTERED_FIRST and not quick and EVALUATED_PER_S * search.left_s < FEW * n * search.problem.grouping.k
