@@ -13,7 +13,7 @@ import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -41,6 +41,8 @@ LATE_SHARE, LATE_S = 0.1, 0.25  # of the limit, and seconds: by how much a metho
 GRACE_S = 30.0  # seconds beyond the limit after which a method is stopped
 READY_S = 600.0  # seconds for reading a graph and compiling
 CLOSE = 0.05  # share of a value within which methods are told apart by further seeds only
+FRESH = 1000  # first repeat of the runs by which alone a cell is judged on which the portfolio seemed worse
+FRESH_S, LEAST_FRESH = 9.0, 3  # seconds per method, and seeds, that such a cell is run again with at least
 SAME = 1e-9  # share by which two simulations of one placement may differ: the order of their sums
 
 Say = Callable[[str], None]
@@ -54,7 +56,7 @@ class Run:
     final_s: of its answer, whenever that came. seconds: from the call to the answer; cpu_s: of processors meanwhile,
     so that a run which others disturbed can be told. stopped: whether it was stopped before it answered. failed: why
     there is no answer, in the method's own words, or "". version: of the method. repeat: what is added to the cell's
-    seed.
+    seed; from FRESH on, where the cell was run again.
     """
 
     method: str
@@ -161,6 +163,24 @@ def run_cell(cell: Cell, lanes: Lanes, known: Known, say: Say) -> Row:
             if not (methods := _close(runs, methods)):
                 break
     return Row(cell, instance, tuple(runs), load)
+
+
+def run_again(row: Row, member: str, lanes: Lanes, say: Say) -> Row:
+    """Return a row with runs of the portfolio and one member with fresh seeds.
+
+    The best of many members by a few seeds is partly the luckiest one; that it is better shows on others.
+
+    Raises:
+        PlacewrightError: the instance cannot be made.
+    """
+    cell, fresh = row.cell, list[Run]()
+    rng = np.random.default_rng(cell.seed)
+    with _Processes(cell, most=1) as processes:
+        processes.ready()
+        for repeat in range(FRESH, FRESH + max(LEAST_FRESH, lanes.seeds, round(FRESH_S / cell.seconds))):
+            order = [(PORTFOLIO, member)[i] for i in rng.permutation(2).tolist()]
+            fresh += processes.runs(order, repeat, say).values()
+    return replace(row, runs=(*row.runs, *fresh))
 
 
 def _is_known(name: str, repeat: int, known: Known) -> bool:

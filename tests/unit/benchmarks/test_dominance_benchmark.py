@@ -30,7 +30,7 @@ from benchmarks.dominance_cells import (
     loaded,
     strata,
 )
-from benchmarks.dominance_runs import Instance, Lanes, Row, Run, run_cell, run_method
+from benchmarks.dominance_runs import FRESH, Instance, Lanes, Row, Run, run_cell, run_method
 from benchmarks.dominance_table import compared, figures, table, wins
 from pipeline.core.errors import DeviceError, UsageError
 from pipeline.core.measurement import Prediction
@@ -331,6 +331,23 @@ def test_methods_that_one_seed_leaves_close_get_further_ones(
     for repeat in (1, 2):
         assert {run.method for run in row.runs if run.repeat == repeat} == repeated
     assert [run.method for run in row.runs if run.repeat == 0] == ["portfolio", "heft", "anneal", "cpsat"]
+
+
+def test_a_cell_on_which_the_portfolio_seems_worse_is_judged_by_fresh_seeds(
+    fake: type[FakeWorker], tmp_path: Path
+) -> None:
+    fake.answers = {"portfolio": {"value_s": 1.03}, "heft": {"value_s": 2.0}, "cpsat": {"value_s": 1.01}}
+    (row,) = rows_of([replace(SMALL, seconds=1.0)], tmp_path, Lanes())
+    fresh = [run for run in row.runs if run.repeat >= FRESH]
+    assert Counter(run.method for run in fresh) == {"portfolio": 9, "anneal": 9}
+    assert {run.repeat for run in fresh} == set(range(FRESH, FRESH + 9))
+    lucky = [replace(run, value_s=1.04) if run.method == "anneal" else run for run in fresh]
+    found = compared(replace(row, runs=(*row.runs[:4], *lucky)))
+    assert (found.ratio, found.portfolio.seeds) == (pytest.approx(1.03 / 1.04), 9)
+    assert "1 seemed so" in by_name([row])["dominance.worse_2pct"].how
+    fake.answers = {"portfolio": {"value_s": 1.019}}
+    (row,) = rows_of([replace(SMALL, seconds=1.0, seed=1)], tmp_path, Lanes())
+    assert not [run for run in row.runs if run.repeat >= FRESH]
 
 
 # What is made of it
