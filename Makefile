@@ -18,8 +18,8 @@ setup: .venv/ready
 
 # Outputs exactly as in f32: no candidate may compute in less. Then several models at once.
 demo: setup
-	$(BIN)/placewright tune zoo:bilstm-128 --split-directions --runtime auto --set measure.low_tolerance=0 --budget 60s --out demo/one
-	$(BIN)/placewright tune docs/box.toml --budget 50s --out demo/several
+	$(BIN)/placewright tune zoo:bilstm-128 --split-directions --runtime auto --set measure.low_tolerance=0 --budget 36s --out demo/one
+	$(BIN)/placewright tune docs/box.toml --budget 70s --out demo/several
 
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -62,6 +62,8 @@ from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioB
 
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
 ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
+LAST = 0.9  # of the time left, that the last window may take
+MOST_CHECK_SHARE = 0.4  # that the check has at most where it needs more
 ROUNDS = 2  # of neighbours of the best
 # Of the best baseline, within which another meets it in the final; hints, of which a start can be so bad, stay.
 NEAR, NEAR_HINT = math.log(1.15), math.log(1.6)
@@ -69,9 +71,9 @@ MOST_CONTENDERS = 3
 ROOM = 0.8  # of the memory that is free, that all configurations of a start may take
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
-START_WINDOWS = 4.0  # that it takes under a load that should grow
+START_WINDOWS = 3.5  # that it takes under a load that should grow, mostly
 STEP_SD = math.log(LEAST_STEP) / math.sqrt(6)  # of the log ratio of two multiples that are each known to a step
-NEARLY = 1.25  # times the time there is, that a final may seem to take
+NEARLY = 1.25  # factor by which what a final, or a start of it, seems to take may be off
 LEAST_SIGHTS = 8  # that a final may not take the time of: baselines, and some of what is usually good
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
 LOWER, MOST_CHECKS = 0.93, 5  # of a multiple that a check has not confirmed, and how many it tries
@@ -345,13 +347,23 @@ class ScenarioSearch:
         hints = [e.standing for e in self.entrants.values() if e.candidate.kind in HINTS and e.sight is not None]
         best = math.log(self.bar)
         start_s = 2 * self._start_s(max(hints, default=best)) + self._start_s(best)
-        return self.settings.least_starts * start_s / (1 - CHECK_SHARE)
+        return self.settings.least_starts * start_s + self._check_s(self.deadline.left_s)
+
+    def _check_s(self, left_s: float) -> float:
+        """Return the seconds of so many that are kept for the check: it runs the stated load as long as that takes."""
+        if self.scenario.objective == "throughput":
+            return CHECK_SHARE * left_s
+        stated = self.yardstick.times(least=1.0 if self.scenario.objective == "load" else CHECK_TIMES)
+        greatest_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s if self.scenario.objective == "load" else 0.0
+        return min(MOST_CHECK_SHARE * left_s, max(CHECK_SHARE * left_s, stated.due_s + greatest_s))
 
     def _start_s(self, goodness: float) -> float:
         """Return the seconds that a start of the final takes, roughly, of what seems to be so good."""
         if self.scenario.objective != "load" or not math.isfinite(goodness):
             return START * self._sight_s
-        return START_WINDOWS * self.yardstick.times(math.exp(goodness)).due_s + self._sight_s
+        loads_s = [e.sight.load_s for e in self.entrants.values() if e.sight is not None]
+        window_s = self.yardstick.times(math.exp(goodness)).due_s
+        return START_WINDOWS * window_s + (float(np.median(loads_s)) if loads_s else 0.0)
 
     @property
     def _sight_s(self) -> float:
@@ -375,17 +387,17 @@ class ScenarioSearch:
         self.sights_s.append(told["took_s"] / told.get("windows", 1))
         return _take_start(entrant, told)
 
-    def _side_by_side(self, entrants: Sequence[ContendingConfiguration], number: int) -> None:
+    def _side_by_side(self, entrants: Sequence[ContendingConfiguration], number: int, yardstick: Yardstick) -> None:
         """Add one start to each of the entrants, which take turns; all of it, or nothing, is in the journal."""
         there = [e for e in entrants if e.failed is None and not e.left]
         about = " ".join(_start_key(e) for e in there[:3])
-        told = self.journal.ask(f"final {number} {about}", lambda: self._run_turns(there, number))
+        told = self.journal.ask(f"final {number} {about}", lambda: self._run_turns(there, number, yardstick))
         for entrant in there:
             if (start := told["starts"].get(_start_key(entrant))) is not None:
                 measured = _take_start(entrant, start)
                 entrant.starts |= {} if measured is None else {number: measured}
 
-    def _run_turns(self, there: Sequence[ContendingConfiguration], number: int) -> dict[str, Any]:
+    def _run_turns(self, there: Sequence[ContendingConfiguration], number: int, yardstick: Yardstick) -> dict[str, Any]:
         """Return one start of each; "error" where one failed in a way that may pass, "cut" by the deadline."""
         told: dict[str, dict[str, Any]] = {}
         turns: dict[str, StartTurns] = {}
@@ -403,7 +415,7 @@ class ScenarioSearch:
                     seats = stack.enter_context(self.bench.seat(entrant.candidate.configuration, fresh=False))
                     sight = sights[entrant.candidate.configuration.identity]
                     guess = nearest_multiple(sight.goodness, spread)
-                    turns[key] = StartTurns(self.yardstick, seats, 100 * number, guess)
+                    turns[key] = StartTurns(yardstick, seats, 100 * number, guess)
                 except LoadError as error:
                     fail(key, error)
             order = list(turns)
@@ -442,15 +454,18 @@ class ScenarioSearch:
             )
         ]
         ranked = sorted(self._searched(), key=lambda e: -e.standing)
-        contenders = self._right_ones(ranked, MOST_CONTENDERS)
+        several = self.deadline.left_s > 2 * self._least_final_s
+        contenders = self._right_ones(ranked, MOST_CONTENDERS if several else 1)
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
-        until = self.deadline.later(-CHECK_SHARE * self.deadline.left_s)
+        until = self.deadline.later(-self._check_s(self.deadline.left_s))
         takes_s = {n: self._start_s((control if e is twin else e).standing) for n, e in self.entrants.items()}
         start_s = sum(takes_s[e.candidate.name] for e in [control, *contenders[:1], twin])
-        needed_s = least * start_s
-        if needed_s > NEARLY * until.left_s:
-            return control, None, needed_s - until.left_s
+        yardstick = self.yardstick
+        if least * start_s > NEARLY * until.left_s:  # what a start tells is kept for a later run, if one fits
+            if NEARLY * start_s > until.left_s:
+                return control, None, least * start_s - until.left_s
+            yardstick = replace(yardstick, deadline=until)
         # Who is there in any case, then who leaves last where time is short.
         present = [control, *contenders[:1], twin]
         hints = [b for b in baselines if b.candidate.kind in HINTS]
@@ -458,19 +473,20 @@ class ScenarioSearch:
         for entrant in [*hints, *contenders[1:2], *(b for b in baselines if b not in hints), *contenders[2:]]:
             if (len(present) + 1) * copy_bytes > ROOM * psutil.virtual_memory().available:
                 entrant.left = "no memory beside those compared"
-            elif least * (start_s + takes_s[entrant.candidate.name]) <= until.left_s:
+            elif NEARLY * least * (start_s + takes_s[entrant.candidate.name]) <= until.left_s:
                 present.append(entrant)
                 start_s += takes_s[entrant.candidate.name]
             else:
                 entrant.left = "no time for further starts"
         rates = [f.rate for f in control.sight.figures] if control.sight is not None else []
-        turn_s = min(self.yardstick.closed_s, TURN_REQUESTS / max(min(rates, default=0.0), 1e-9))
-        self.yardstick = replace(self.yardstick, turn_s=max(self.yardstick.turn_s, turn_s))
+        turn_s = min(yardstick.closed_s, TURN_REQUESTS / max(min(rates, default=0.0), 1e-9))
+        yardstick = replace(yardstick, turn_s=max(yardstick.turn_s, turn_s))
         judgement: Judgement | None = None
+        took_s = start_s
         for number in range(1, self.settings.starts + 1):
             begun = self.deadline.clock()
             self.say(f"comparing {len(contenders)} with {control.candidate.name}, start {number}")
-            self._side_by_side(present, number)
+            self._side_by_side(present, number, yardstick)
             took_s = self.deadline.clock() - begun
             judgement = self._judge(control, baselines, contenders)
             if number >= least and judgement.claimed and (not judgement.open or number >= Rules().look):
@@ -479,9 +495,9 @@ class ScenarioSearch:
             while len(present) > 3 and until.left_s < rounds * took_s:
                 took_s *= (len(present) - 1) / len(present)
                 present.pop().left = "no time for further starts"
-            if until.left_s < took_s and (number >= least or self.deadline.left_s < took_s):
+            if until.left_s < took_s and (number >= least or self.deadline.left_s < (least - number) * took_s):
                 break
-        missing_s = max(0.0, (least - len(control.starts)) * start_s)
+        missing_s = max(0.0, (least - len(control.starts)) * took_s)
         if not contenders and any(e.left == UNTRIED for e in self.entrants.values()):
             missing_s = max(missing_s, least * start_s)
         best_baseline = self._best_baseline([control, *baselines])
@@ -571,9 +587,9 @@ class ScenarioSearch:
         self.say(f"checking {best.candidate.name}")
         longest_s = self.yardstick.longest_s
 
-        def within(times: float = 1.0) -> Yardstick:
-            """Return what measures a window of so many requests, of half the time that is left at most."""
-            shortest_s, left_s = longest_s / CHECK_TIMES / times, self.deadline.left_s / 2 / times
+        def within(times: float = 1.0, part: float = 0.5) -> Yardstick:
+            """Return what measures a window of so many requests, of a part of the time that is left at most."""
+            shortest_s, left_s = longest_s / CHECK_TIMES / times, part * self.deadline.left_s / times
             return replace(self.yardstick, longest_s=max(shortest_s, min(longest_s, left_s)))
 
         try:
@@ -589,9 +605,9 @@ class ScenarioSearch:
                     look = within(CHECK_TIMES).look
                     window, greatest = look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
                     holds = self.yardstick.slack(window) <= 0
-                    if holds or self.deadline.passed:
+                    if holds or self.deadline.left_s < self.yardstick.times().due_s:
                         break
-                _, stated = within().look(seats, 9_000)
+                _, stated = within(part=LAST).look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest

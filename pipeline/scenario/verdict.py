@@ -58,8 +58,11 @@ def decide_scenario(
         elif contest.disturbed:
             parts.append(f"No decision: other processes disturb this machine too much. Use {control}; measure again.")
         elif contest.missing_s:
+            begun = max((len(r.log_ratios) for r in rows), default=0)
+            short = f"{begun} start{'s' * (begun > 1)} of a comparison {'are' if begun > 1 else 'is'} too few to decide"
             parts.append(
-                f"No time to compare was left. Use {control}; add {math.ceil(contest.missing_s)} s or more to --budget."
+                f"{short if begun else 'No time to compare was left'}. Use {control}; add "
+                f"{math.ceil(contest.missing_s)} s or more to --budget."
             )
             first = max(
                 (r for r in rows if r.kind == "searched" and r.sight), key=lambda r: r.sight or 0.0, default=None

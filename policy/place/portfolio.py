@@ -20,7 +20,7 @@ from policy.place.exact.shared.enumeration import enumerated
 from policy.place.exact.shared.objectives import Member, objective_of
 from policy.place.exact.shared.proofs import prove_bound
 from policy.place.learned.neural_list.neural_list import NeuralList
-from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed
+from policy.place.local.anneal import Anneal, AnnealFurther, AnnealRelaxed, best_order
 from policy.place.local.greedy import Greedy
 from policy.place.local.room import EVALUATED_PER_S, repair_memory, tight, unlimited
 from policy.place.multilevel.multilevel import Multilevel, affordable_rules
@@ -148,6 +148,7 @@ class Portfolio(Method):
         """One local search as it would go alone, until the other lane's incumbent takes over where that is better."""
         members = self._members(search)
         name = _leader(search, members)
+        _find_room(search, seed)  # as the other lane does, each in a way of its own, until one of them has found it
         _part(search, name, _WHOLE[name], seed)
         search.adopt()
         self._follow(search, {name: members[name] for name in members if name not in ONCE}, seed + 2)
@@ -299,6 +300,19 @@ def _clustered_first(search: Search) -> bool:
     return n > CLUSTERED_FIRST and not quick and EVALUATED_PER_S * search.left_s < FEW * n * search.problem.grouping.k
 
 
+def _find_room(search: Search, seed: int) -> None:
+    """Search for what fits while nothing does, and for its fastest order where there are orders."""
+    if search.best is None and not search.done:
+        with search.limited("anneal"):
+            repair_memory(search, seed=seed)
+            _order_best(search)
+
+
+def _order_best(search: Search) -> None:
+    if search.best is not None and search.problem.ordered:
+        best_order(search, search.best)
+
+
 def _gain(before: tuple[float, float], after: tuple[float, float]) -> float:
     """Return by which share of itself an incumbent fell, 1 for the first, and how much the bound rose towards it.
 
@@ -336,16 +350,11 @@ class _Rules(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         if self.beside:
-            self._find_room(search, seed)
+            _find_room(search, seed)
             self.portfolio._rules(search, seed, RULING_BESIDE, last=tuple(affordable_rules(search)))
         else:
             self.portfolio._rules(search, seed)
-            self._find_room(search, seed)
-
-    def _find_room(self, search: Search, seed: int) -> None:
-        if search.best is None and not search.done:
-            with search.limited("anneal"):
-                repair_memory(search, seed=seed)
+            _find_room(search, seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class Method(Protocol):
     A method that calls others runs them on its own `Search`, within `Search.limited`.
 
     Every method is interruptible: it has a placement evaluated early, looks at `left`, `left_s` or `done`, or calls
-    `look`, at least every 50 ms where the size of the problem allows it, and ends when its budget has.
+    `look`, at least every 50 ms where the size of the problem allows it, and ends when its budget has. What cannot
+    look, such as a solver's library, is called by `parallel.run_apart`.
     """
 
     __slots__ = ()

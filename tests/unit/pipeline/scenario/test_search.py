@@ -317,6 +317,27 @@ def test_a_load_that_should_grow_has_a_final(tmp_path: Path, budget_s: float, ti
     assert all(f.holds for f in found.checked.stated)
 
 
+def test_a_final_that_does_not_fit_is_begun_and_a_later_run_goes_on(tmp_path: Path) -> None:
+    def as_much_work(model: str, configuration: LoadConfiguration) -> float:
+        return 3 * reserved_is_best(model, configuration)
+
+    bench = FakeBench(as_much_work)
+    found = search(tmp_path, bench, OPEN, "load", budget_s=90.0)
+    begun = {name: dict(e.starts) for name, e in found.entrants.items() if e.starts}
+    assert {len(starts) for starts in begun.values()} == {1}
+    assert TWIN in begun
+    assert found.missing_s > 0
+    assert found.judgement is not None
+    assert not found.judgement.claimed
+    assert bench.clock() <= 90
+    again = search(tmp_path, FakeBench(as_much_work), OPEN, "load", budget_s=90.0)
+    assert again.missing_s == 0
+    assert "reserved" in again.best
+    for name in begun:
+        assert again.entrants[name].starts[1].goodness == begun[name][1].goodness
+        assert len(again.entrants[name].starts) >= MeasureSettings().least_starts
+
+
 def test_figures_are_of_a_load_that_held(tmp_path: Path) -> None:
     found = search(tmp_path, FakeBench(reserved_is_best), OPEN, "load")
     for start in found.entrants[found.best].starts.values():

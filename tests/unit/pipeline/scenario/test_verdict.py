@@ -50,6 +50,17 @@ def test_a_first_sight_is_told_where_no_time_was_left() -> None:
     assert "At first sight each reserved was 1.6 times the rates" in text
 
 
+def test_starts_that_are_too_few_to_decide_are_counted() -> None:
+    contest, control = replace(CONTEST, claimed=[], missing_s=8.2), replace(DEFAULT, log_ratios={})
+    for logs, said in (
+        ({}, "No time to compare was left. Use plug-in defaults; add 9 s"),
+        ({"1": 0.4}, "1 start of a comparison is too few to decide. Use plug-in defaults; add 9 s"),
+        ({"1": 0.4, "2": 0.5}, "2 starts of a comparison are too few to decide. Use plug-in defaults; add 9 s"),
+    ):
+        rows = [control, replace(BEST, log_ratios=logs)]
+        assert said in decide_scenario("throughput", control, rows, contest, None)[0]
+
+
 def test_a_load_that_does_not_fit_names_what_would_and_whose_deadline_is_missed() -> None:
     late = replace(SERVED, holds=False)
     text, _ = decide_scenario(
