@@ -22,6 +22,7 @@ from runtime.simulators.sequential.subgraphs import CONSTANT, Cutter, of_type
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
 from runtime.simulators.shared.simulated import Nodes, digest, known_costs, over_bytes, owned, running_s
 
+EXACT = 5000  # operations up to which sub-graphs are cut to the last one where they cost nothing
 INTERRUPTED = MeasurementFailed("timeout", "The time ended while sub-graphs were counted.")
 
 
@@ -202,6 +203,10 @@ class SequentialEvaluator:
         device: int32 [n], normalised. Constants alone on a device are no sub-graph and launch nothing.
         """
         graph = self._subject.graph
+        if not self._whole.launching and graph.n > EXACT:  # as if each were a sub-graph, which costs nothing
+            rank = np.empty(graph.n, np.int64)
+            rank[topological_order(graph)] = np.arange(graph.n)
+            return rank, np.zeros(graph.n)
         alone = bool(np.all(device == device[:1]))
         parts = Grouping(np.zeros(graph.n, np.int32)) if alone else self._cutter.split(device)
         rank = np.empty(parts.k, np.int64)
@@ -213,7 +218,10 @@ class SequentialEvaluator:
         return rank[parts.group], launch_s
 
     def _figures(self, device: Int32, *, counted: bool = False) -> kernels.SequentialFigures:
-        """Return what placements cost; sub-graphs are counted if they are asked for or cost something, else 0."""
+        """Return what placements cost; sub-graphs are counted if they are asked for or cost something, else 0.
+
+        Where they cost nothing, those of large graphs are counted before cycles are broken: there are no fewer.
+        """
         b, p = len(device), len(self._nodes.devices)
         figures = kernels.SequentialFigures(
             np.empty(b), np.empty((b, p), np.int64), np.empty((b, p)), np.empty(b, np.int64), np.zeros((b, p), np.int64)
@@ -228,7 +236,10 @@ class SequentialEvaluator:
     def _count(self, placements: Int32, counts: Int64) -> None:
         """Count the sub-graphs of b placements, int32 [b, k], by device, into int64 [b, p]."""
         running = placements.take(self._machine.unit_node, axis=1)
-        cuts.count(self._whole.counter, running, counts, cuts.unbounded(counts.shape[1]))
+        if self._whole.launching or self._subject.graph.n <= EXACT:
+            cuts.count(self._whole.counter, running, counts, cuts.unbounded(counts.shape[1]))
+        else:
+            cuts.count_least(self._whole.counter, running, counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
 from pipeline.core.stages import Subject
 from pipeline.core.tensors import INFERRED
+from runtime.simulators.sequential import sequential
 from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator, cuts
 from tests.strategies import graph_of
 
@@ -158,6 +159,36 @@ def test_sub_graphs_are_counted_only_if_a_launch_costs_something_or_they_are_ask
     assert free.simulate(device).value_s.tolist() == [answer.value_s for answer in answers]
     with pytest.raises(TypeError):
         half.simulate(device)
+
+
+def test_of_large_graphs_sub_graphs_that_cost_nothing_are_counted_before_cycles_are_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng, edges = np.random.default_rng(0), [(i, j) for i in range(12) for j in range(i + 1, 12) if (i * j) % 3 == 1]
+    graph = graph_of(12, [*edges, *((i, i + 1) for i in range(11))])
+    given = subject(graph, np.ones((12, 2)).tolist())
+    assert given.costs is not None
+    free = Sequential().bind(replace(given, costs=replace(given.costs, launch_s=np.zeros(2))))
+    costly = Sequential().bind(given)
+    placements = [Placement(rng.integers(0, 2, 12), NAMES) for _ in range(40)]
+
+    def counted(evaluator: SequentialEvaluator) -> list[Prediction]:
+        return [answer for answer in evaluator.evaluate(placements) if isinstance(answer, Prediction)]
+
+    exact, dear = counted(free), counted(costly)
+    monkeypatch.setattr(sequential, "EXACT", 11)
+    least = counted(free)
+    assert counted(costly) == dear  # a launch costs something there
+    assert [a.subgraphs for a in exact] == [a.subgraphs for a in dear]
+    assert [(a.value_s, a.executed_on) for a in least] == [(a.value_s, a.executed_on) for a in exact]
+    assert all(1 <= a.subgraphs <= b.subgraphs for a, b in zip(least, exact, strict=True))
+    assert any(a.subgraphs < b.subgraphs for a, b in zip(least, exact, strict=True))
+    for placement, answer in zip(placements, exact, strict=True):  # sub-graphs of one operation each
+        timeline = free.timeline(placement)
+        assert timeline.value_s == answer.value_s
+        assert max(timeline.end_s) == pytest.approx(answer.value_s)
+        source, target = graph.edges
+        assert (timeline.end_s[source] <= timeline.start_s[target] + 1e-9).all()
 
 
 def test_weights_must_fit_a_device_of_known_memory() -> None:
