@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Float64
+from pipeline.core.deadline import NEVER, Deadline
 from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Grouping, row_ptr
 from pipeline.core.placement import Placement
@@ -17,6 +18,7 @@ from pipeline.core.stages import Simulator
 from pipeline.shared.feasibility import finest_grouping
 
 WORK = 4_000_000  # operations simulated at most, about a second
+TOGETHER = 64  # groups that are asked about between two looks at the clock
 
 
 class RegretRecord(TypedDict):
@@ -28,11 +30,15 @@ class RegretRecord(TypedDict):
     cost_s: float | None
 
 
-def regrets(problem: Problem, simulator: Simulator, placement: Placement) -> list[RegretRecord]:
+def regrets(
+    problem: Problem, simulator: Simulator, placement: Placement, *, deadline: Deadline = NEVER
+) -> list[RegretRecord]:
     """Return what the second-best device of each group costs, most first; of those that take longest if they are many.
 
     A group is an operation, or those that share a colocation constraint. Groups that may go nowhere else are left out.
     The simulator counts nothing.
+
+    deadline: after which no further groups are asked about.
     """
     grouping, names = finest_grouping(problem), problem.topology.names
     now_s = simulated_s(simulator.fork(), placement)
@@ -44,7 +50,13 @@ def regrets(problem: Problem, simulator: Simulator, placement: Placement) -> lis
     choice = np.flatnonzero(problem.group_allowed(grouping).sum(axis=1) > 1)
     most = WORK // max(1, problem.graph.n * (problem.topology.p - 1))
     asked = choice[np.argsort(-busy_s[choice], kind="stable")[:most]]
-    value_s = move_values(problem, simulator.fork(), placement, grouping, asked)
+    asking, known = simulator.fork(), list[Float64]()
+    for begin in range(0, asked.size, TOGETHER):
+        known.append(move_values(problem, asking, placement, grouping, asked[begin : begin + TOGETHER]))
+        if deadline.passed:
+            break
+    value_s = np.concatenate([np.empty((0, problem.topology.p)), *known])
+    asked = asked[: len(value_s)]
     best, second_s = value_s.argmin(axis=1), value_s.min(axis=1)
     members: dict[int, list[str]] = {int(g): [] for g in asked}
     for name, g in zip(problem.graph.names, grouping.group.tolist(), strict=True):

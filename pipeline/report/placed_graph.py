@@ -10,11 +10,17 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.devices import CostTable, Topology
+from pipeline.core.errors import list_some
 from pipeline.core.figures import shares_of
 from pipeline.core.graph import Graph, weight_side
+from pipeline.placing.single_moves import RegretRecord
 from pipeline.report.hierarchy import fold_graph
+from pipeline.report.text import seconds_text
 
 US = 1e6
+REGRETS = 10  # that a page shows; the JSON files have more
+REGRET_COLUMNS = ("operation", "device", "second best", "costs")
+REGRET_WORDS = "What the second-best device costs, all else as it is."
 DIGITS = 4
 ALONE, CONSTANT, SHARED, WHOLE, BEST, STAYS, PAYS, UNKNOWN = range(8)
 REASONS = (
@@ -201,3 +207,12 @@ def _distinct_table(values: Sequence[str]) -> tuple[list[str], list[int]]:
     index: dict[str, int] = {}
     rows = [index.setdefault(value, len(index)) for value in values]
     return list(index), rows
+
+
+def regret_rows(regret: Sequence[RegretRecord]) -> list[tuple[str, ...]]:
+    """Return the rows of a table, in REGRET_COLUMNS, of the operations that need their device most."""
+    known = [row for row in regret if row["second"] is not None and row["cost_s"] is not None]
+    return [
+        (list_some(row["operations"]), row["device"], row["second"] or "", seconds_text(row["cost_s"]))
+        for row in known[:REGRETS]
+    ]

@@ -12,10 +12,9 @@ from typing import Any
 from pipeline.core.arrays import Float64
 from pipeline.core.devices import CostTable, Topology
 from pipeline.core.errors import PlacewrightError, StoreError, UsageError
-from pipeline.core.graph import Graph, Grouping
+from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Timeline
-from pipeline.core.stages import Predictor, Subject
 from pipeline.progress.curve import read_rows
 from pipeline.report.placed_graph import PlacedGraph
 from pipeline.report.timeline import MEASURED, measured_timeline
@@ -24,16 +23,15 @@ from pipeline.result.directory import ManifestRecord, RunDirectory
 from pipeline.result.records import CandidateRecord, PlacementRecord, ResultRecord
 from pipeline.result.result import Result
 from pipeline.result.result_text import model_name
-from pipeline.settings import registry
+from pipeline.result.second_best import simulator_of_answer
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
 from pipeline.store.store import file_digest, json_digest
 
-VERSION = 3  # of the page; one that an earlier version made is made again
+VERSION = 4  # of the page; one that an earlier version made is made again
 SAMPLES, GRAPH, PROFILE, CURVE = "samples.npz", "graph.npz", "profile.npz", "curve.jsonl"
 TAKEN = "latency"
 UNPLACED = "left to the runtime"
-CONCURRENT = "listsched"  # the simulator of devices that work at the same time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,16 +130,10 @@ class RunRecords:
             return "This run was made by a version that did not store its graph and costs."
         if self.placement.rewrite:
             return "The answer runs a rewritten model, whose operations were not profiled one by one."
-        costs, topology = self.profile
         try:
-            placement = self._on_profiled(topology)
-            settings = self._settings()
-            name = CONCURRENT if self.in_segments else settings.place.evaluator
-            measurer = registry.build_implementation("measure", name, settings.params_of("measure", name))
-            if not isinstance(measurer, Predictor):
-                return "The run's evaluator is not a simulator."
-            subject = Subject(None, self.graph, Grouping.identity(self.graph.n), topology, costs, self.result.seed)
-            return measurer.bind(subject).timeline(placement)
+            placement = self._on_profiled(self.profile[1])
+            simulator = simulator_of_answer(self._settings(), self.graph, self.profile, in_segments=self.in_segments)
+            return "The run's evaluator is not a simulator." if simulator is None else simulator.timeline(placement)
         except PlacewrightError as error:
             return error.cause
 

@@ -12,6 +12,7 @@ from pipeline.core.figures import number_text, share_text
 from pipeline.core.simulation import Timeline
 from pipeline.report import charts, findings
 from pipeline.report.page import graph_context, is_current, render_page, write_page
+from pipeline.report.placed_graph import REGRET_COLUMNS, REGRET_WORDS, regret_rows
 from pipeline.report.plain_page import TableCell, number_cell
 from pipeline.report.run import RunRecords, page_key
 from pipeline.report.text import seconds_text, value_text
@@ -167,7 +168,12 @@ def _settings_context(run: RunRecords) -> dict[str, Any] | None:
 def _graph_context(run: RunRecords) -> dict[str, Any]:
     placed = run.placed_graph()
     if placed is not None:
-        return graph_context(placed)
+        told = {
+            "regret_columns": REGRET_COLUMNS,
+            "regret": regret_rows(run.result.regret),
+            "regret_words": f"Operations that need their device most. {REGRET_WORDS} Predicted.",
+        }
+        return {**graph_context(placed), **told}
     why = "This run was made by a version that did not store its graph; run it again to see it."
     return {"graph": None, "legend": [], "cuts": [], "cut_caption": "", "ungraphed": why}
 

@@ -9,19 +9,17 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from pipeline.core.errors import list_some
 from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 from pipeline.core.placement import Placement
 from pipeline.offline.records import SearchDocument, SimulateRecord
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.report import charts
 from pipeline.report.page import graph_context, write_page
-from pipeline.report.placed_graph import PlacedGraph
+from pipeline.report.placed_graph import REGRET_COLUMNS, REGRET_WORDS, PlacedGraph, regret_rows
 from pipeline.report.plain_page import PlainPage, Section
 from pipeline.report.text import count_text, seconds_text, value_text
 from pipeline.report.timeline import timeline_context
 
-REGRETS = 10  # that the page shows; the answer as JSON has all
 Answer = SearchDocument | SimulateRecord
 
 
@@ -166,23 +164,11 @@ def _device_rows(answer: Answer, placed: PlacedGraph) -> list[tuple[str, ...]]:
 
 def _regret_sections(answer: Answer) -> list[Section]:
     """Return what the second-best devices of the operations cost that need their own most."""
-    rows = [
-        (list_some(row["operations"]), row["device"], row["second"], seconds_text(row["cost_s"]))
-        for row in (answer["regret"] if _is_search(answer) else ())
-        if row["second"] is not None and row["cost_s"] is not None
-    ]
+    rows = regret_rows(answer["regret"]) if _is_search(answer) else []
     if not rows:
         return []
     title = "Operations that need their device most"
-    return [
-        Section(
-            title,
-            "What the second-best device costs, all else as it is.",
-            columns=("operation", "device", "second best", "costs"),
-            rows=rows[:REGRETS],
-            numbers=(3,),
-        )
-    ]
+    return [Section(title, REGRET_WORDS, columns=REGRET_COLUMNS, rows=rows, numbers=(3,))]
 
 
 def _provenance_rows(answer: Answer) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from pipeline.core.accuracy import Accuracy
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.estimates import LatencyEstimate, RatioEstimate
 from pipeline.placing.records import ContestRecord, SearchRecord
+from pipeline.placing.single_moves import RegretRecord
 from pipeline.shared.payload import FailureDocument
 
 
@@ -151,7 +152,8 @@ class ResultRecord:
     devices: as they were used. versions: of packages that a figure depends on. model, seed, stages: what ran, and why.
     searches: one per placer. best, verdict: the answer, and in a sentence. notes: what else a reader should know.
     contest: how candidates compare, None where a simulator or a file decided. speedup_over_best_single: of the answer,
-    with an interval that holds for all candidates together; 1 for that baseline. files: in the run directory.
+    with an interval that holds for all candidates together; 1 for that baseline. regret: what the second-best device of
+    operations costs, most first, where the answer splits the model; predicted. files: in the run directory.
     Fields with defaults are keys that the first results of this schema did not have; candidates have such fields, too.
     """
 
@@ -170,6 +172,7 @@ class ResultRecord:
     notes: list[str] = field(default_factory=list)
     contest: ContestRecord | None = None
     speedup_over_best_single: RatioEstimate
+    regret: list[RegretRecord] = field(default_factory=list)
     files: dict[str, str]
 
 

@@ -37,6 +37,7 @@ from pipeline.result.records import (
     to_json,
 )
 from pipeline.result.result_text import describe_candidate, time_shares
+from pipeline.result.second_best import second_best_devices
 from pipeline.result.verdict import Limits, decide_contest, decide_predicted
 from pipeline.settings.config import Settings
 from pipeline.shared import payload
@@ -240,6 +241,7 @@ def write_result(
             *placing_notes(outcomes["place"], topology.p),
         ],
         speedup_over_best_single=verdict.gain,
+        regret=second_best_devices(settings, graph, (costs, topology), winner),
         files=files,
     )
     write_json(path / "result.json", to_json(record))

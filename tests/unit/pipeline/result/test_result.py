@@ -176,6 +176,7 @@ def result_document() -> dict[str, Any]:
         "notes": [],
         "contest": CONTEST,
         "speedup_over_best_single": asdict(verdict.gain),
+        "regret": [],
         "files": {"result": "result.json"},
     }
 
