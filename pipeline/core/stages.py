@@ -178,12 +178,19 @@ class SimulatesStarts(Protocol):
         """
 
 
+class SimulationInterruptedError(Exception):
+    """A simulator was interrupted in the middle of a timeline."""
+
+
 @runtime_checkable
 class Interruptible(Protocol):
     """What a simulator may do in addition: end an evaluation that takes long, because another thread says so."""
 
     def interrupt(self) -> None:
-        """End what it does, and let all that follows end at once: with failures of kind timeout, or moves not tried."""
+        """End what it does, and let all that follows end at once.
+
+        With failures of kind timeout, moves not tried, and a `SimulationInterruptedError` in place of a timeline.
+        """
 
     def resume(self) -> None:
         """Let it work again."""

@@ -26,6 +26,7 @@ from pipeline.core.stages import (
     Answer,
     Candidate,
     Evaluator,
+    SimulationInterruptedError,
     Simulator,
     is_interruptible,
     is_proven,
@@ -398,12 +399,14 @@ class Search:
     def timeline(self, placement: Placement) -> Timeline | None:
         """Return when everything happens under a placement that has a finite value; it counts as an evaluation.
 
-        None without one left, or where the evaluator is not a simulator.
+        None without one left, where the time is up meanwhile, or where the evaluator is not a simulator.
         """
         if self.simulator is None or self.left <= 0:
             return None
         self.spent += 1
-        return self.simulator.timeline(placement)
+        with self._in_time(), suppress(SimulationInterruptedError):
+            return self.simulator.timeline(placement)
+        return None
 
     def answer(self, limit: int = ANSWERS) -> Answer:
         """Return the `limit` best placements seen, best first, failed ones last, and what was proven.

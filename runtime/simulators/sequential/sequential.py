@@ -16,7 +16,7 @@ from pipeline.core.measurement import Evaluation, MeasurementFailed
 from pipeline.core.params import param
 from pipeline.core.placement import Placement, check_size
 from pipeline.core.simulation import LocalSearch, Moves, SequentialModel, Simulation, Timeline
-from pipeline.core.stages import Subject
+from pipeline.core.stages import SimulationInterruptedError, Subject
 from runtime.simulators.sequential import cuts, kernels
 from runtime.simulators.sequential.subgraphs import CONSTANT, Cutter, of_type
 from runtime.simulators.shared.local_search import changes_of, local_search_of, new_trace
@@ -161,6 +161,7 @@ class SequentialEvaluator:
 
         Raises:
             UsageError: the placement puts an operation where it is not supported.
+            SimulationInterruptedError: it was interrupted.
         """
         self._nodes.check([placement])
         graph, topology = self._subject.graph, self._subject.topology
@@ -208,7 +209,10 @@ class SequentialEvaluator:
             rank[topological_order(graph)] = np.arange(graph.n)
             return rank, np.zeros(graph.n)
         alone = bool(np.all(device == device[:1]))
-        parts = Grouping(np.zeros(graph.n, np.int32)) if alone else self._cutter.split(device)
+        stop = self._whole.counter.workspace.stop
+        parts = Grouping(np.zeros(graph.n, np.int32)) if alone else self._cutter.split(device, stop)
+        if stop[0]:
+            raise SimulationInterruptedError
         rank = np.empty(parts.k, np.int64)
         rank[topological_order(contract(graph, parts))] = np.arange(parts.k)
         launch_s = np.zeros(parts.k)

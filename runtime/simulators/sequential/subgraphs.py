@@ -242,14 +242,19 @@ class Cutter:
         )
         return cuts.Counter(self.model, workspace, memo)
 
-    def split(self, device: Int32) -> Grouping:
-        """Return the sub-graphs of one placement, device int32 [n]; see `split`."""
+    def split(self, device: Int32, stop: Int64 | None = None) -> Grouping:
+        """Return the sub-graphs of one placement, device int32 [n]; see `split`.
+
+        stop: int64 [1], which another thread sets to a number other than 0 to end it; what is returned then is of no
+        use.
+        """
         every, p = merged(self.graph, self.unit, supplies=False), int(device.max(initial=0)) + 1
         counter = self.counter(p)  # a new one remembers no component, and so breaks them all
         boundary = counter.workspace.boundary
         producer, consumer = self.graph.edges
         boundary[:] = (device[producer] != device[consumer]) & (every.edges[TO_RESULT] == 0)
-        counter = counter._replace(model=self.model._replace(few=every, each=every))
+        workspace = counter.workspace if stop is None else counter.workspace._replace(stop=stop)
+        counter = counter._replace(model=self.model._replace(few=every, each=every), workspace=workspace)
         cuts.count(
             counter, np.array(device[self.member], np.int32)[None], np.zeros((1, p), np.int64), cuts.unbounded(p)
         )

@@ -13,7 +13,7 @@ from pipeline.core.errors import UsageError
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.measurement import MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
-from pipeline.core.stages import Subject
+from pipeline.core.stages import SimulationInterruptedError, Subject
 from pipeline.core.tensors import INFERRED
 from runtime.simulators.sequential import sequential
 from runtime.simulators.sequential.sequential import Sequential, SequentialEvaluator, cuts
@@ -219,6 +219,17 @@ def test_a_timeline_of_one_device_has_one_launch() -> None:
     timeline = Sequential().bind(subject(fan(), FAN_S)).timeline(Placement(np.zeros(4), NAMES))
     assert timeline.end_s.tolist() == [0.25, 1.25, 5.25, 21.25]
     assert timeline.t == 0
+
+
+def test_a_timeline_that_is_interrupted_ends_at_once() -> None:
+    evaluator = Sequential().bind(subject(fan(), FAN_S))
+    placement = Placement(np.array([0, 0, 1, 1]), NAMES)
+    whole = evaluator.timeline(placement)
+    evaluator.interrupt()
+    with pytest.raises(SimulationInterruptedError):
+        evaluator.timeline(placement)
+    evaluator.resume()
+    assert evaluator.timeline(placement).value_s == whole.value_s
 
 
 def test_a_placement_on_the_wrong_device_has_no_timeline() -> None:
