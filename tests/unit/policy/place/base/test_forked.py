@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(not can_fork(), reason="processes are forked on 
 
 Part = Callable[[Search], None]
 LONG_S = 600.0
+HANG_S = 30.0  # of what does not end by itself: longer than any test lets it take
 
 
 class StopError(Exception):
@@ -131,7 +132,7 @@ def test_progress_is_told_here_while_parts_search() -> None:
 def test_what_is_late_is_ended_and_what_it_had_shown_is_kept() -> None:
     def late(fork: Search) -> None:
         halves(fork)
-        time.sleep(LONG_S)
+        time.sleep(HANG_S)
 
     search = search_of(0.3)
     alone_s, begun_s = search.best_s, time.monotonic()
@@ -145,7 +146,7 @@ def test_what_is_late_is_ended_and_what_it_had_shown_is_kept() -> None:
 def test_a_part_that_does_not_look_at_the_clock_is_ended_and_the_search_goes_on_beside_others() -> None:
     def hangs(fork: Search) -> None:
         halves(fork)
-        time.sleep(LONG_S)
+        time.sleep(HANG_S)
 
     search, other = search_of(), History(18, wide_problem().topology.names)
     alone_s, begun_s = search.best_s, time.monotonic()
@@ -177,7 +178,7 @@ def test_a_part_that_need_not_be_apart_runs_here() -> None:
 @pytest.mark.parametrize(("method", "rules"), [(CpSat(), "T2"), (Milp(), "pipelined")])
 def test_a_solver_that_hangs_ends_in_time(method: Method, rules: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object, **__: object) -> None:
-        time.sleep(LONG_S)
+        time.sleep(HANG_S)
 
     monkeypatch.setattr("ortools.sat.python.cp_model.CpSolver.solve", hang)
     monkeypatch.setattr("scipy.optimize.milp", hang)
