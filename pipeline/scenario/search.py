@@ -351,11 +351,13 @@ class ScenarioSearch:
 
     def _check_s(self, left_s: float) -> float:
         """Return the seconds of so many that are kept for the check: it runs the stated load as long as that takes."""
-        if self.scenario.objective == "throughput":
-            return CHECK_SHARE * left_s
-        stated = self.yardstick.times(least=1.0 if self.scenario.objective == "load" else CHECK_TIMES)
-        greatest_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s if self.scenario.objective == "load" else 0.0
-        return min(MOST_CHECK_SHARE * left_s, max(CHECK_SHARE * left_s, stated.due_s + greatest_s))
+        share_s, objective = CHECK_SHARE * left_s, self.scenario.objective
+        if objective == "throughput":
+            return share_s
+        needed_s = self.yardstick.times(least=CHECK_TIMES).due_s
+        if objective == "load":  # the greatest multiple, and then the stated load
+            needed_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s + self.yardstick.times().due_s
+        return min(MOST_CHECK_SHARE * left_s, max(share_s, needed_s))
 
     def _start_s(self, goodness: float) -> float:
         """Return the seconds that a start of the final takes, roughly, of what seems to be so good."""

@@ -132,9 +132,7 @@ def count(counter: Counter, device: Int32, counts: Int64, bound: Bound) -> bool:
     """
     model, workspace, memo = counter.model, counter.workspace, counter.memo
     for b in range(device.shape[0]):
-        if _alone(device[b]):
-            for d in range(counts.shape[1]):
-                counts[b, d] = d == device[b, 0]
+        if _counted_alone(device[b], counts[b]):
             continue
         k, cuts = _parted(model, workspace, device[b])
         _count_parts(model, workspace, device[b], counts[b])
@@ -165,10 +163,7 @@ def count_least(counter: Counter, device: Int32, counts: Int64) -> None:
     It takes as long as a look at every edge, where breaking cycles among tens of thousands of operations takes seconds.
     """
     for b in range(device.shape[0]):
-        if _alone(device[b]):
-            for d in range(counts.shape[1]):
-                counts[b, d] = d == device[b, 0]
-        else:
+        if not _counted_alone(device[b], counts[b]):
             _parted(counter.model, counter.workspace, device[b])
             _count_parts(counter.model, counter.workspace, device[b], counts[b])
 
@@ -183,11 +178,13 @@ def launched_s(bound: Bound, counts: Int64) -> float:
 
 
 @inlined
-def _alone(device: Int32) -> bool:
-    """Return whether all units are on one device."""
+def _counted_alone(device: Int32, counts: Int64) -> bool:
+    """Return whether all units are on one device, and then count one part there."""
     alone = device.size > 0
     for u in range(device.size):
         alone &= device[u] == device[0]
+    for d in range(counts.size if alone else 0):
+        counts[d] = d == device[0]
     return alone
 
 
