@@ -12,9 +12,11 @@ own precision is computed in f32 by all; the throughput hint "as it stands" is j
 scenario is added to DIR/several.jsonl; what is there is not judged again, and none is begun after --within-s.
 
     throughput  closed loops: the geometric mean over the models of the rates
-    load        Poisson arrivals at rates of a tenth of what defaults reach in closed loops, deadlines of four times the
-                p99 that defaults have at these rates: the greatest multiple of all rates at which every p99 holds, by
+    load        Poisson arrivals at rates of a quarter of what defaults reach in closed loops, deadlines of five times
+                the median latency that a model has under defaults at its rate while nothing else runs (AlpaServe, OSDI
+                2023, calls it the SLO scale): the greatest multiple of all rates at which every p99 holds, by
                 bisection, and whether what the run says holds does so here
+    latency     twice these rates: how far off predicted percentiles are; not judged
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ STANDS = "throughput hint as it stands"
 FEW_S, FILL_S, MOST_S = 0.4, 0.1, 3.0  # of windows
 TURNS, TURN_S = 4, 0.4  # of one start in closed loops
 REQUESTS, CHECKED = 100, 200  # for a p99; where it is said to hold
-DEADLINES, SHARE = 4.0, 0.1
+SLO_SCALE, SHARE = 5.0, 0.25
+RATES = {"load": 1.0, "latency": 2.0}  # times those that are told by defaults
+ALONE_S = 2.0  # of the load that tells a model's latency alone
 MOST_LOG = 20.0  # of an interval's end that is told
 FACTOR, STEP, MOST_WINDOWS = 1.1, 1.4, 7  # of the search for the greatest multiple
 
@@ -83,10 +87,17 @@ def ask(process: subprocess.Popen[str], document: Mapping[str, Any]) -> dict[str
     return answer
 
 
-def drive(process: Any, seconds: float, rates: Mapping[str, float], seed: int, drain_s: float = 1.0) -> dict[str, Any]:
-    """Return what became of one load; no rates for closed loops."""
+def drive(
+    process: Any,
+    seconds: float,
+    rates: Mapping[str, float],
+    seed: int,
+    drain_s: float = 1.0,
+    only: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what became of one load; no rates for closed loops. only: the models that have requests, if not all."""
     asked = {"seconds": seconds, "fill_s": FILL_S, "rates": dict(rates), "seed": seed, "drain_s": drain_s}
-    return ask(process, asked)
+    return ask(process, {**asked, "only": list(only)})
 
 
 def geometric(values: Sequence[float]) -> float:
@@ -169,11 +180,18 @@ def stated_way(run: Mapping[str, Any], name: str, models: Sequence[Mapping[str, 
     ]
 
 
-def tune(names: Sequence[str], models: Mapping[str, Any], folder: Path, extra: Mapping[str, str], budget: str) -> Any:
+def tune(
+    names: Sequence[str],
+    models: Mapping[str, Any],
+    folder: Path,
+    objective: str,
+    extra: Mapping[str, str],
+    budget: str,
+) -> Any:
     """Return the result of tuning models as a scenario."""
     if not (folder / "result.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        lines = []
+        lines = [f'objective = "{objective}"']
         for name in names:
             model = models[name]
             shapes = [f"{i}[{','.join(map(str, s))}]" for i, s in model.get("sizes", {}).items()]
@@ -204,9 +222,16 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
          "vocabulary": models[n].get("vocabulary", 1000)}
         for n in names
     ]  # fmt: skip
-    rates, deadlines = asked_of(plain, folder) if objective == "load" else ({}, {})
+    rates, deadlines = asked_of(plain, folder) if objective in RATES else ({}, {})
+    rates = {n: RATES[objective] * rate for n, rate in rates.items()}
     extra = {n: f'rate = {rates[n]:.6g}\ndeadline = "{1e3 * deadlines[n]:.6g}ms"' for n in rates}
-    run = tune(names, models, folder, extra, args.budget)
+    run = tune(names, models, folder, objective, extra, args.budget)
+    told = {
+        "scenario": f"{'+'.join(names)}:{objective}", "answer": run["best"], "verdict": run["verdict"],
+        "predicted error": run["predicted_error"], "rank correlation": run["predicted_rank_correlation"],
+    }  # fmt: skip
+    if objective == "latency":
+        return told | {"over": {}, "best hint": HINTS[0], "said": 0.0, "kept": [], "load": os.getloadavg()[0]}
     placed = [{**m, "path": str(folder / m["name"] / "placed.xml"), "sizes": {}} for m in plain]
     plainly = next(c for c in run["configurations"] if c["kind"] == "defaults")  # in f32 where outputs are wrong else
     exact = [
@@ -250,26 +275,22 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
         if way != ANSWER
     }
     mean = {way: math.exp(float(np.mean([np.mean(s[way]) for s in starts]))) for way in ways}
-    return {
-        "scenario": f"{'+'.join(names)}:{objective}", "answer": run["best"], "verdict": run["verdict"], "mean": mean,
-        "over": over, "best hint": max(HINTS, key=lambda way: mean[way]), "said": said, "kept": kept,
-        "starts": len(starts), "load": os.getloadavg()[0], "predicted error": run["predicted_error"],
-        "rank correlation": run["predicted_rank_correlation"],
+    return told | {
+        "mean": mean, "over": over, "best hint": max(HINTS, key=lambda way: mean[way]), "said": said, "kept": kept,
+        "starts": len(starts), "load": os.getloadavg()[0],
     }  # fmt: skip
 
 
 def asked_of(models: Sequence[Mapping[str, Any]], folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     """Return the rates and deadlines of a scenario: told by plug-in defaults once, and kept beside its run."""
-    file = folder.with_suffix(".asked.json")
+    file = folder.parent / f"{'+'.join(m['name'] for m in models)}.asked.json"
     if not file.is_file():
         plain = {HINTS[0]: usual_ways(models)[HINTS[0]]}
         with measuring_alone(lambda said: None), started(plain) as processes:
             process = processes[HINTS[0]]
-            closed = drive(process, 1.5, {}, 0)
-            rates = {name: SHARE * told["rate"] for name, told in closed.items()}
-            told = drive(process, min(10.0, REQUESTS / min(rates.values())), rates, 0)
-        deadlines = {n: DEADLINES * (told[n]["p99_s"] or 1.0) for n in rates}
-        file.write_text(json.dumps([rates, deadlines]))
+            rates = {name: SHARE * told["rate"] for name, told in drive(process, 1.5, {}, 0).items()}
+            alone = {n: drive(process, ALONE_S, {n: rate}, 0, only=[n])[n]["p50_s"] for n, rate in rates.items()}
+        file.write_text(json.dumps([rates, {n: SLO_SCALE * seconds for n, seconds in alone.items()}]))
     rates, deadlines = json.loads(file.read_text(encoding="utf-8"))
     return rates, deadlines
 
@@ -315,6 +336,11 @@ def main() -> int:
             if ratios:
                 ratio, low, high = interval(np.log(ratios).tolist())
                 print(f"{objective}, over {title}: {ratio:.2f} ({low:.2f} to {high:.2f}), least {min(ratios):.2f}")
+    for title in ("predicted error", "rank correlation"):
+        for objective in RATES:
+            said = [row[title] for row in rows if row["scenario"].endswith(objective) and row[title] is not None]
+            if said:
+                print(f"{objective}, {title}: {np.median(said):.2f} (median of {len(said)})")
     all_kept = [k for row in rows for k in row["kept"]]
     if all_kept:
         print(f"deadlines kept: {100 * np.mean(all_kept):.0f} % of {len(all_kept)}")

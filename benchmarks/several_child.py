@@ -41,7 +41,11 @@ def prepare(told: dict[str, Any]) -> tuple[ov.CompiledModel, list[ov.InferReques
 
 
 def drive(models: dict[str, list[ov.InferRequest]], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what became of the requests of each model; rate 0: as many as can be in flight, again and again."""
+    """Return what became of the requests of each model; rate 0: as many as can be in flight, again and again.
+
+    only: the models that have requests; all unless given.
+    """
+    models = {name: requests for name, requests in models.items() if name in (asked.get("only") or models)}
     seconds, fill_s = asked["seconds"], asked["fill_s"]
     whole_s = fill_s + seconds
     told: dict[str, list[tuple[float, float]]] = {name: [] for name in models}
@@ -85,7 +89,8 @@ def drive(models: dict[str, list[ov.InferRequest]], asked: dict[str, Any]) -> di
         at = min(len(latencies) - 1, int(np.ceil(0.99 * len(latencies))) - 1)
         ended = sum(fill_s <= end < whole_s for _, end in pairs)
         p99 = latencies[at] if latencies else float("inf")
-        answer[name] = {"rate": ended / seconds, "p99_s": p99 if np.isfinite(p99) else None, "requests": len(kept)}
+        answer[name] = {"rate": ended / seconds, "p99_s": p99 if np.isfinite(p99) else None, "requests": len(kept),
+                        "p50_s": latencies[len(latencies) // 2] if latencies else None}  # fmt: skip
     return answer
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.shared.arrivals import arrival_times, generator_of
-from runtime.simulators.requests.requests import ServiceModel
+from runtime.simulators.requests.kernels import LEAST_BESIDE
+from runtime.simulators.requests.requests import IDLE_S, ServiceModel
 
 MASK = 2**64 - 1
 
@@ -50,11 +51,12 @@ class PlainQueues:
         self.streams = {
             (m.name, what): int(generator_of(seed, m.name, what).integers(2**62))
             for m in self.models
-            for what in ("work", "calls")
+            for what in ("work", "calls", "beside")
         }
         self.drawn = dict.fromkeys(self.streams, 0)
         self.queue: dict[str, deque[Request]] = {m.name: deque() for m in self.models}
         self.busy: dict[str, list[Request]] = {m.name: [] for m in self.models}
+        self.rested_s: dict[str, float] = {}
         self.all: list[Request] = []
         self.arrivals = sorted(
             (time, i)
@@ -80,7 +82,20 @@ class PlainQueues:
         request.first.open += 1
         self.all.append(request)
         free = len(self.busy[load.name]) < self.service.servers[self.at[load.name]]
+        if free and not self.busy[load.name]:
+            idle_s = now_s - self.rested_s.get(load.name, -math.inf)
+            request.rest_s *= np.interp(idle_s, IDLE_S, self.service.after_idle[self.at[load.name]])
         (self.busy if free else self.queue)[load.name].append(request)
+        if free:
+            self.enter(request)
+
+    def enter(self, request: Request) -> None:
+        """Stretch the work of a request that is in flight from now on by what is there beside it."""
+        i, place = self.at[request.load.name], self.draw(request.load.name, "beside")
+        beside = self.service.beside
+        others = [m for m in self.models if len(self.busy[m.name]) > (m is request.load)]
+        more = sum(beside[i, self.at[m.name], int(place * beside.shape[2])] - 1 for m in others)
+        request.rest_s *= max(1 + more, LEAST_BESIDE)
 
     def leave(self, request: Request, now_s: float) -> None:
         """End a request, and let a closed loop go on."""
@@ -102,6 +117,9 @@ class PlainQueues:
         self.busy[load.name].remove(request)
         if taken is not None:
             self.busy[load.name].append(taken)
+            self.enter(taken)
+        if not self.busy[load.name]:
+            self.rested_s[load.name] = now_s
         for other in self.models:
             if other.after == load.name:
                 more = self.draw(other.name, "calls") < other.calls % 1

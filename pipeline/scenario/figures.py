@@ -27,7 +27,7 @@ CLOSED_FILL_S, LEAST_TURN_S = 0.1, 0.3  # of windows in closed loops
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
 UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
-SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight of a load that should grow
+SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight that has percentiles
 SHOWN_S, MOST_SHOWN = 1.0, 400  # of a timeline, and requests of one model in it
 CHECK_TIMES = 3.0  # as many requests as a percentile takes at least, where a deadline is said to hold
 
@@ -130,7 +130,8 @@ class Yardstick:
     """Measures what the objective of a scenario makes of a configuration that is loaded.
 
     longest_s: of a window; where a percentile takes longer, it cannot be told. closed_s: of a window in closed loops,
-    turn_s: of one that is a turn of several.
+    turn_s: of one that is a turn of several. start_times: times the requests that a percentile takes, in a start, or
+    in each of its windows under a load that should grow.
     deadline: after which no window begins, but the first.
     """
 
@@ -138,12 +139,13 @@ class Yardstick:
     longest_s: float = 10.0
     closed_s: float = 0.8
     turn_s: float = LEAST_TURN_S
+    start_times: float = 1.0
     deadline: Deadline = NEVER
 
     @property
     def sight_times(self) -> float:
         """Return how many times as many requests as a percentile takes a first sight should see."""
-        return SIGHT_TIMES if self.scenario.objective == "load" else 1.0
+        return 1.0 if self.scenario.objective == "throughput" else SIGHT_TIMES
 
     def times(self, multiple: float = 1.0, least: float = 1.0) -> LoadTimes:
         """Return how long a window is, in which every percentile that matters can be told, unless that is too long.
@@ -195,13 +197,19 @@ class Yardstick:
         return worst
 
     def goodness(self, figures: Sequence[ServedFigures]) -> float:
-        """Return what the objectives `throughput` and `latency` make of figures."""
+        """Return what the objective `throughput` makes of figures."""
         weights = {m.name: m.weight for m in self.scenario.models}
-        if self.scenario.objective == "throughput":
-            whole = sum(weights[f.name] for f in figures)
-            return sum(weights[f.name] * math.log(max(f.rate, 1e-9)) for f in figures) / whole
-        seconds = sum(weights[f.name] * (math.inf if f.latency_s is None else f.latency_s) for f in figures)
-        return -math.log(seconds) if math.isfinite(seconds) else -math.inf
+        whole = sum(weights[f.name] for f in figures)
+        return sum(weights[f.name] * math.log(max(f.rate, 1e-9)) for f in figures) / whole
+
+    def seen_goodness(self, window: Window) -> float:
+        """Return what the objective `latency` makes of a window of however few requests."""
+        seen_s = [m.weight * window.logs[m.name].percentile_s(m.percentile) for m in self._known(window)]
+        return -math.log(sum(seen_s)) if math.isfinite(sum(seen_s)) else -math.inf
+
+    def _known(self, window: Window) -> list[ModelLoad]:
+        """Return the models that did not fail in a window."""
+        return [m for m in self.scenario.models if m.name not in window.failed]
 
     def sight(self, seats: SeatedModels, seed: int, bar: float) -> Measured:
         """Return a first sight: one window; under a load that should grow, more while every deadline holds.
@@ -211,14 +219,16 @@ class Yardstick:
         least = self.sight_times
         window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
-            return self.measured(seats, window, figures, self.goodness(figures), 1)
+            closed = self.scenario.objective == "throughput"
+            goodness = self.goodness(figures) if closed else self.seen_goodness(window)
+            return self.measured(seats, window, figures, goodness, 1)
         multiple, count, held, told = bar, 1, 0.0, (window, figures)
         while (slack := self.slack(window)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
             held, told = multiple, (window, figures)
             if self.deadline.passed:
                 break
             multiple, count = multiple * STEP, count + 1
-            window, figures = self.look(seats, seed, multiple=multiple, least=least)
+            window, figures = self.look(seats, seed, multiple=multiple, least=least, until_missed=True)
         if held:  # the greatest lies between the last two, the higher the less too slow the last was
             goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
         else:
@@ -273,10 +283,14 @@ class StartTurns:
         objective, passed = self.yardstick.scenario.objective, self.yardstick.deadline.passed
         if objective != "load":
             count = TURNS[objective]
-            self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=1 / count))
+            least = self.yardstick.start_times / count
+            self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=least))
             self.over = self.ended = len(self.seen) == count or passed
             return
-        self.seen.append(self.yardstick.look(self.seats, self.seed, multiple=self.guess, until_missed=True))
+        least = self.yardstick.start_times
+        self.seen.append(
+            self.yardstick.look(self.seats, self.seed, multiple=self.guess, least=least, until_missed=True)
+        )
         if self.yardstick.slack(self.seen[-1][0]) <= 0:
             self.low, self.held = self.guess, self.seen[-1]
         else:
@@ -305,8 +319,10 @@ class StartTurns:
         figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in known]
         rates = {f.name: [g.rate for _, told in self.seen for g in told if g.name == f.name] for f in figures}
         figures = [replace(f, rate=float(np.mean(rates[f.name]))) for f in figures]
-        said = yardstick.measured(self.seats, window, figures, yardstick.goodness(figures), count)
-        closed = yardstick.scenario.objective == "throughput" and not window.failed
+        closed = yardstick.scenario.objective == "throughput"
+        goodness = yardstick.goodness(figures) if closed else yardstick.seen_goodness(window)
+        said = yardstick.measured(self.seats, window, figures, goodness, count)
+        closed = closed and not window.failed
         return replace(said, turns=[yardstick.goodness(told) for _, told in self.seen]) if closed else said
 
 

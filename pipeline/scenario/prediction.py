@@ -1,9 +1,11 @@
 """What a configuration of several models would do that was never measured: from short probes, by simulation.
 
 A probe runs one model alone, or two together, in the settings that a configuration may give them. From probes a
-`ServiceModel` is fitted for any configuration, and the simulator of requests says what that serves. How much a model
-slows another is measured where the two were probed together; elsewhere it is taken to be how sensitive the one is times
-how hard the other presses, which the pairs that were probed tell of both.
+`ServiceModel` is fitted for any configuration, and the simulator of requests says what that serves. Requests under load
+come with pauses between them, after which the same inference takes up to three times as long, and beside another model
+now and then many times as long: both is probed at a low rate of requests, as closed loops show neither. How much a
+model slows another is measured where the two were probed together; elsewhere it is taken to be how sensitive the one is
+times how hard the other presses, which the pairs that were probed tell of both.
 
 Whatever is said here is predicted, and called so; how far that is off, `held_out_error` says from configurations that
 were measured.
@@ -13,19 +15,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from pipeline.core.arrays import Float64
 from pipeline.core.scenario import LoadScenario, RequestLog
-from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+from runtime.simulators.requests.requests import IDLE_S, ServiceModel, simulate_requests
 
 Setting = tuple[str, str]  # a model, and the name of a setting of it
 Configuration = Mapping[str, str]  # model -> the name of its setting
 
 LEAST_SLOWDOWN = 1e-3  # below it is noise; so that logarithms exist
+LEAST_SEEN = 3  # requests after pauses of a length, for what they took to count
+PLACES = 32  # of the stretch of requests beside another model, from the least to the most
 RIDGE = 0.1  # pairs that a model's own mean counts for, against how its pairs depart from the mean of all
 RAREST = 20_000  # requests of the model that has the fewest, so that 200 of them are beyond the 99th percentile
 MOST = 20  # times as many requests of all models in one simulation
@@ -33,11 +37,22 @@ STEP = 1.01  # ratio of two load multiples that are not told apart
 LARGEST = 2.0**20  # load multiple that is as good as no limit
 
 
+class IdleProbe(NamedTuple):
+    """Seconds of requests of one model that runs alone, and those for which it had been idle before each."""
+
+    seconds: Float64
+    idle_s: Float64
+
+
 class PairProbe(NamedTuple):
-    """Seconds of requests of one model, one after another, while `others` of the second are always in flight."""
+    """Seconds of requests of one model while `others` of the second are always in flight.
+
+    idle_s: for how long the model had been idle before each; 0 where they ran one after another.
+    """
 
     seconds: Float64
     others: int
+    idle_s: Float64 | float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,17 +61,51 @@ class Probes:
 
     alone_s: float64, seconds of requests one after another, nothing else running; of a model with phases as many of
     each as its share says. together: of the first setting beside the second; the same twice for several requests of one
-    model. servers: requests that the setting has in flight.
+    model. servers: requests that the setting has in flight. sparse: at a low rate, nothing else running.
     """
 
     alone_s: Mapping[Setting, Float64]
     together: Mapping[tuple[Setting, Setting], PairProbe]
     servers: Mapping[Setting, int]
+    sparse: Mapping[Setting, IdleProbe] = field(default_factory=dict)
+
+    def after_idle(self, setting: Setting) -> Float64:
+        """Return float64 [k], times as long as one after another that requests take after `IDLE_S` without any.
+
+        They are medians of those whose pauses are nearest to each, and never fall: what was not seen counts as less.
+        """
+        factors = np.ones(IDLE_S.size)
+        probe = self.sparse.get(setting)
+        if probe is not None:
+            nearest = np.searchsorted(np.sqrt(IDLE_S[1:-1] * IDLE_S[2:]), probe.idle_s) + 1
+            nearest[probe.idle_s < IDLE_S[1] / 2] = 0
+            usual_s = float(np.median(self.alone_s[setting]))
+            for k in range(1, IDLE_S.size):
+                seen_s = probe.seconds[nearest == k]
+                factors[k] = max(factors[k - 1], np.median(seen_s) / usual_s if seen_s.size >= LEAST_SEEN else 1.0)
+        return factors
+
+    def stretch(self, first: Setting, second: Setting) -> Float64:
+        """Return times as long as alone that requests of the first took where both were probed together."""
+        probe = self.together[first, second]
+        expected_s = self.alone_s[first].mean() * np.interp(probe.idle_s, IDLE_S, self.after_idle(first))
+        stretch: Float64 = probe.seconds / expected_s
+        return stretch
 
     def slowdown(self, first: Setting, second: Setting) -> float:
         """Return the share by which one request of the second slowed the first where they were probed together."""
-        probe = self.together[first, second]
-        return max(0.0, float(probe.seconds.mean() / self.alone_s[first].mean()) - 1.0) / probe.others
+        return max(0.0, float(self.stretch(first, second).mean()) - 1.0) / self.together[first, second].others
+
+    def spread(self, first: Setting, second: Setting) -> Float64:
+        """Return float64 [PLACES], how the stretch of single requests departs from its mean, rising, 1 on average.
+
+        As far as requests that run alone depart from theirs, it is left out.
+        """
+        alone_s, logs = self.alone_s[first], np.log(np.maximum(self.stretch(first, second), LEAST_SLOWDOWN))
+        both, alone = float(np.var(logs)), float(np.var(np.log(np.maximum(alone_s, LEAST_SLOWDOWN * alone_s.mean()))))
+        power = math.sqrt(max(0.0, 1.0 - alone / both)) if both > 0 else 0.0
+        spread = np.exp(power * np.quantile(logs, (np.arange(PLACES) + 0.5) / PLACES))
+        return np.asarray(spread / spread.mean(), np.float64)
 
     def without_pairs_of(self, configuration: Configuration) -> Probes:
         """Return the probes but for those of two models in the settings of a configuration."""
@@ -83,9 +132,13 @@ def fit_service(probes: Probes, configuration: Configuration) -> ServiceModel:
     if not alone and not known:
         raise ValueError(f"no two of {', '.join(configuration)} were probed together")
     expected = _expected_slowdown(known) if known else None
-    slowdown = np.zeros((n, n))
+    slowdown, beside = np.zeros((n, n)), np.ones((n, n, PLACES))
+    spread = {pair: probes.spread(*pair) for pair in known}
+    usual = np.mean([*spread.values()], axis=0) if spread else np.ones(PLACES)
     for i, first in enumerate(settings):
         for j, second in enumerate(settings):
+            if i != j or probes.servers[first] > 1:
+                beside[i, j] = spread.get((first, second), usual)
             if (first, second) in known:
                 slowdown[i, j] = known[first, second]
             elif expected is not None and (i != j or probes.servers[first] > 1):
@@ -95,6 +148,8 @@ def fit_service(probes: Probes, configuration: Configuration) -> ServiceModel:
         tuple(probes.alone_s[setting] for setting in settings),
         np.array([probes.servers[setting] for setting in settings]),
         slowdown,
+        np.array([probes.after_idle(setting) for setting in settings]),
+        beside,
     )
 
 
@@ -253,8 +308,12 @@ def find_remedies(
             rates += [Remedy("rate", load.name, share)] if share > 0 else []
         at = service.names.index(load.name)
         slowdown = service.slowdown.copy()
-        slowdown[at, np.arange(len(slowdown)) != at] = slowdown[np.arange(len(slowdown)) != at, at] = 0.0
-        multiple = predict_multiple(scenario, replace(service, slowdown=slowdown), seed=seed, rarest=rarest)
+        others = np.arange(len(slowdown)) != at
+        slowdown[at, others] = slowdown[others, at] = 0.0
+        beside = service.beside.copy()
+        beside[at, others] = beside[others, at] = 1.0
+        apart = replace(service, slowdown=slowdown, beside=beside)
+        multiple = predict_multiple(scenario, apart, seed=seed, rarest=rarest)
         cores += [Remedy("core", load.name, multiple)] if multiple > STEP**2 * stated else []
     return sorted(rates, key=lambda r: -r.value) + sorted(cores, key=lambda r: -r.value)
 
@@ -283,11 +342,10 @@ def _greatest_share(scenario: LoadScenario, i: int, service: ServiceModel, seed:
 
 @dataclass(frozen=True, slots=True)
 class HeldOutAccuracy:
-    """How far predicted latencies are off on configurations that were measured, over all models of each.
+    """How far predictions are off on configurations that were measured: latencies of all models, or load multiples.
 
-    median: of |predicted / measured - 1|; nan without any. rank_correlation: of Spearman, between predicted and
-    measured latencies of one model, averaged over the models; nan where no model has two that differ. count: latencies
-    compared.
+    median: of |predicted / measured - 1|; nan without any. rank_correlation: of Spearman, between what was predicted
+    and measured of one model, averaged over the models; nan where none has two that differ. count: how many of both.
     """
 
     median: float
@@ -315,12 +373,12 @@ def held_out_error(
         for name, seconds in latency_s.items():
             if not math.isnan(predicted[name]) and not math.isnan(seconds):
                 pairs[name].append((predicted[name], seconds))
-    return compare_latencies(pairs)
+    return compare_predictions(pairs)
 
 
-def compare_latencies(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> HeldOutAccuracy:
-    """Return how far predicted latencies of models, the first of each two, are from those measured."""
-    compared = [pair for of_model in pairs.values() for pair in of_model]
+def compare_predictions(pairs: Mapping[str, Sequence[tuple[float, float]]]) -> HeldOutAccuracy:
+    """Return how far what was predicted, the first of each two, is from what was measured; by model, or as one."""
+    compared = [pair for alike in pairs.values() for pair in alike]
     apart = [abs(a / b - 1.0) for a, b in compared if math.isfinite(a) and math.isfinite(b)]
     correlations = [c for c in map(rank_correlation, pairs.values()) if not math.isnan(c)]
     return HeldOutAccuracy(

@@ -207,7 +207,10 @@ class AloneRecord:
 
 @dataclass(frozen=True, slots=True)
 class PairRecord:
-    """Two models at once, in closed loops, and the rates of either over what it has alone under the same setting."""
+    """Two models at once, and how fast requests of either are over those that run alone in the same setting.
+
+    The other model has one request in flight all the time; pauses between requests are allowed for.
+    """
 
     models: tuple[str, str]
     configuration: str
@@ -235,10 +238,10 @@ class PredictedConfiguration:
 class ScenarioForecast:
     """What was predicted in a search, and how far off that was.
 
-    pairs: that it was fitted to. error: median over the percentiles of held-out configurations of |predicted /
-    measured - 1|; rank_correlation: of Spearman between the two, averaged over the models, or of the load multiples
-    where these are the objective; None where nobody can tell.
-    compared: how many percentiles. used: whether predictions were near enough to order configurations by. remedies:
+    pairs: that it was fitted to. error: median over the percentiles of held-out configurations, or over the load
+    multiples where these are the objective, of |predicted / measured - 1|; rank_correlation: of Spearman between the
+    two, averaged over the models; None where nobody can tell. compared: how many. used: whether predictions were near
+    enough to order configurations by. remedies:
     what is predicted to make the stated load fit, as sentences.
     """
 
@@ -257,7 +260,7 @@ class ScenarioResult:
 
     source: the scenario file. configurations: the best first, failed ones last. best: name of the answer. speedup: of
     the answer over the control. alone, pairs: profiles of models alone and of pairs. predictions: of the simulator,
-    where there is one, and predicted_error, the median relative error of its percentiles on what was held out;
+    where there is one, and predicted_error, its median relative error on what was held out;
     predicted_rank_correlation: of Spearman, of the same. remedies: predicted, where the stated load does not fit.
     files: of the run directory, by role; every model's files are in its `folder`.
     """

@@ -9,6 +9,7 @@ In the objective `throughput` a first sight is a closed loop itself, and no long
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,16 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.arrays import Float64
 from pipeline.core.deadline import Deadline
 from pipeline.core.figures import finite_or_none
-from pipeline.core.scenario import LoadScenario, ModelLoad
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.configurations import MODE_KEYS, CandidateConfiguration
 from pipeline.scenario.figures import Measured, Yardstick
 from pipeline.scenario.prediction import (
+    IdleProbe,
     PairProbe,
     Probes,
     Setting,
-    compare_latencies,
+    compare_predictions,
     find_remedies,
     fit_service,
     predict_latencies,
@@ -36,7 +39,7 @@ from pipeline.scenario.prediction import (
 )
 from pipeline.scenario.records import AloneRecord, PairRecord, PredictedConfiguration, ScenarioForecast
 from runtime.measuring.contest.variant import Variant
-from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench, SeatedModels
+from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench, SeatedModels, Window
 from runtime.measuring.load.drive import LoadTimes
 from runtime.simulators.requests.requests import ServiceModel
 
@@ -44,17 +47,21 @@ PROBES_SHARE = 0.15  # of the budget, for probes and predictions
 FIRST_SHARE = 2 / 3  # of it, for the configurations that are tried first; the rest is for neighbours of the best
 FILL_S, LEAST_S, MOST_S = 0.05, 0.2, 0.6  # of a window of a probe
 INFERENCES, MOST_KEPT = 20, 200  # that a window of a probe should see, and that are kept of it
+SPARSE, LEAST_SPARSE = 0.25, 8  # share of the time that requests at a low rate take, and how many should be seen
 MOST_PAIRS = 6  # of one configuration that are probed
 SIGHT_SEED = 0  # of first sights, whose arrivals are simulated
 RAREST = 2_000  # requests simulated of the model that has the fewest: twenty are beyond the 99th percentile
 MOST_ERROR, LEAST_CORRELATION = 0.5, 0.3  # of what was predicted and measured, for predictions to decide an order
 
+Served = tuple[list[float], list[float]]  # seconds of requests, and for how long their model had been idle
 Ask = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # of a journal
 
 
 @dataclass(slots=True)
 class ConfigurationPredictor:
     """Probes of one search, and what they predict. ask: what is known by a key, or made now.
+
+    modeless: what remains of a setting without how its threads are kept apart; sparse: by that.
 
     trusted: whether what was measured so far is near enough to what was predicted.
     """
@@ -66,10 +73,11 @@ class ConfigurationPredictor:
     deadline: Deadline
     allowed_s: float = 0.0
     spent_s: float = 0.0
-    alone_s: dict[Setting, list[float]] = field(default_factory=dict)
+    alone_s: dict[Setting, Float64] = field(default_factory=dict)
+    sparse: dict[tuple[str, str], IdleProbe] = field(default_factory=dict)
     together: dict[tuple[Setting, Setting], PairProbe] = field(default_factory=dict)
     servers: dict[Setting, int] = field(default_factory=dict)
-    alike: dict[tuple[str, str], Setting] = field(default_factory=dict)
+    modeless: dict[Setting, tuple[str, str]] = field(default_factory=dict)
     pairs: list[PairRecord] = field(default_factory=list)
     probed: set[str] = field(default_factory=set)
     values: dict[str, float] = field(default_factory=dict)
@@ -114,7 +122,7 @@ class ConfigurationPredictor:
     def review(self, measured: Mapping[str, tuple[LoadConfiguration, Measured]]) -> ScenarioForecast:
         """Return how what was predicted compares with first sights, by the name of the configuration.
 
-        Under a load that should grow, ranks are those of the load multiples, by which configurations are ordered.
+        Under a load that should grow, load multiples are compared, by which configurations are ordered; else latencies.
         """
         rows: list[PredictedConfiguration] = []
         compared: dict[str, list[tuple[float, float]]] = {load.name: [] for load in self.scenario.models}
@@ -138,14 +146,17 @@ class ConfigurationPredictor:
             sign = -1.0 if self.scenario.objective == "latency" else 1.0
             said = finite_or_none(math.exp(sign * value)) if math.isfinite(value) else None
             rows.append(PredictedConfiguration(name, said, finite, True, sight.multiple, dict(sight.seen_s)))
-        accuracy = compare_latencies(compared)
-        error, correlation = accuracy.median, accuracy.rank_correlation
-        if self.scenario.objective == "load":
-            ordered = [(self.values.get(c.identity, math.nan), sight.goodness) for c, sight in measured.values()]
-            correlation = rank_correlation([pair for pair in ordered if all(map(math.isfinite, pair))])
+        accuracy = compare_predictions(compared)
+        error, correlation, count = accuracy.median, accuracy.rank_correlation, accuracy.count
+        if self.scenario.objective == "load":  # of what held at none that was tried, the order alone is known
+            both = [(self.values.get(c.identity, math.nan), s.goodness, s.held) for c, s in measured.values()]
+            both = [(math.exp(a), math.exp(b), held) for a, b, held in both if math.isfinite(a - b)]
+            accuracy = compare_predictions({"multiple": [(a, b) for a, b, held in both if held]})
+            error, count = accuracy.median, accuracy.count
+            correlation = rank_correlation([(a, b) for a, b, _ in both])
         self.trusted = not (error > MOST_ERROR or correlation < LEAST_CORRELATION)
         return ScenarioForecast(
-            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), accuracy.count, self.trusted
+            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), count, self.trusted
         )
 
     def remedies(self, held: Sequence[tuple[LoadConfiguration, float]]) -> list[str]:
@@ -167,22 +178,29 @@ class ConfigurationPredictor:
     def service(self, configuration: LoadConfiguration) -> ServiceModel | None:
         """Return how the models of a configuration serve; None where too little was probed to say.
 
-        A model that was not probed alone in its setting takes what it takes with its threads kept apart in another way.
+        That is where a setting was in no pair. Alone it takes what it takes with threads kept apart in another way.
         """
         if configuration.shared:
             return None
-        settings: dict[str, Setting] = {}
-        alone_s, servers = dict(self.alone_s), dict(self.servers)
-        for model, variant in configuration.models:
-            own = settings[model] = (model, variant.identity)
-            known = own if own in alone_s else self.alike.get((model, _without_mode(variant)))
-            if known is None:
-                return None
-            alone_s[own], servers[own] = alone_s[known], servers[known]
-        if not self.together and (len(settings) > 1 or any(servers[s] > 1 for s in settings.values())):
+        variants = dict(configuration.models)
+        known = [self._is_known(model, variant) for model, variant in variants.items()]
+        if not all(known):
             return None
-        probes = Probes({s: np.array(seconds) for s, seconds in alone_s.items()}, self.together, servers)
-        return fit_service(probes, {model: setting for model, (_, setting) in settings.items()})
+        own = {model: (model, variant.identity) for model, variant in variants.items()}
+        paired = {setting for pair in self.together for setting in pair}
+        if any(setting not in paired for setting in own.values() if len(own) > 1 or self.servers[setting] > 1):
+            return None
+        sparse = {setting: self.sparse[key] for setting, key in self.modeless.items() if key in self.sparse}
+        probes = Probes(self.alone_s, self.together, self.servers, sparse)
+        return fit_service(probes, {model: setting for model, (_, setting) in own.items()})
+
+    def _is_known(self, model: str, variant: Variant) -> bool:
+        """Return whether it is known what a model does alone; if need be, with threads kept apart in another way."""
+        own, key = (model, variant.identity), (model, _without_mode(variant))
+        alike = next((setting for setting, of in self.modeless.items() if of == key), None)
+        if own not in self.alone_s and alike is not None:
+            self._know_alone(model, variant, self.alone_s[alike], self.servers[alike])
+        return own in self.alone_s
 
     def _predict(self, configuration: LoadConfiguration) -> None:
         """Note the logarithm that the objective makes of a configuration, the more the better, if it can be told."""
@@ -208,52 +226,111 @@ class ConfigurationPredictor:
         if "error" in told:
             return
         variants = dict(configuration.models)
+        setting = {model: (model, variant.identity) for model, variant in variants.items()}
         for model, seconds in told["alone_s"].items():
             self._know_alone(model, variants[model], seconds, told["servers"][model])
-        for first, second, others, seconds in told["together"]:
-            pair = (first, variants[first].identity), (second, variants[second].identity)
-            self.together[pair] = PairProbe(np.array(seconds), others)
+        known = [self._is_known(model, variant) for model, variant in variants.items()]
+        if not all(known):
+            return
+        for model, sparse in told["sparse"].items():
+            self.sparse[self.modeless[setting[model]]] = IdleProbe(*map(np.array, sparse))
+        there = [(first, second) for first, second, _, (seconds, _) in told["together"] if seconds]
+        for first, second, others, (seconds, idle_s) in told["together"]:
+            if (first, second) in there:
+                pair = setting[first], setting[second]
+                self.together[pair] = PairProbe(np.array(seconds), others, np.array(idle_s))
+        service = self.service(configuration)
         for first, second in combinations(variants, 2):
-            a, b = ((model, variants[model].identity) for model in (first, second))
-            if (a, b) in self.together and (first, second) in {(x, y) for x, y, _, _ in told["together"]}:
-                over = [
-                    float(np.mean(self.alone_s[x]) / self.together[x, y].seconds.mean()) for x, y in ((a, b), (b, a))
-                ]
-                self.pairs.append(PairRecord((first, second), configuration.name, (over[0], over[1])))
+            if service is not None and {(first, second), (second, first)} <= set(there):
+                i, j = service.names.index(first), service.names.index(second)
+                over = 1 / (1 + float(service.slowdown[i, j])), 1 / (1 + float(service.slowdown[j, i]))
+                self.pairs.append(PairRecord((first, second), configuration.name, over))
 
-    def _know_alone(self, model: str, variant: Variant, seconds: list[float], servers: int) -> None:
+    def _know_alone(self, model: str, variant: Variant, seconds: Sequence[float] | Float64, servers: int) -> None:
         setting = (model, variant.identity)
-        self.alone_s[setting], self.servers[setting] = seconds, servers
-        self.alike[model, _without_mode(variant)] = setting
+        self.alone_s[setting], self.servers[setting] = np.array(seconds), servers
+        self.modeless[setting] = (model, _without_mode(variant))
 
     def _probed(self, configuration: LoadConfiguration) -> dict[str, Any]:
-        """Return what windows in closed loops tell that is not known yet."""
+        """Return what windows tell that is not known yet."""
         alone_s: dict[str, list[float]] = {}
-        together: list[tuple[str, str, int, list[float]]] = []
+        sparse: dict[str, Served] = {}
+        together: list[tuple[str, str, int, Served]] = []
         setting = {model: (model, variant.identity) for model, variant in configuration.models}
         try:
             with self.bench.seat(configuration, fresh=False) as seats:
                 servers = {model: seats.loaded[model]["requests"] for model in setting}
-                for model, known in setting.items():
-                    if known not in self.alone_s:
-                        alone_s |= self._window(seats, {model: 1})
-                    if servers[model] > 1 and (known, known) not in self.together:
-                        more = self._window(seats, {model: servers[model]})
-                        together.append((model, model, servers[model] - 1, more[model]))
+                usual_s = dict[str, float]()
+                for model, variant in configuration.models:
+                    if not self._is_known(model, variant):
+                        alone_s |= request_seconds(seats, {model: 1}, self._alone_window_s(model), MOST_KEPT)
+                    known_s = alone_s[model] if model in alone_s else self.alone_s[setting[model]]
+                    usual_s[model] = float(np.mean(known_s))
+                    if (model, _without_mode(variant)) not in self.sparse:
+                        sparse[model] = self._served(seats, usual_s, model)
+                    if servers[model] > 1 and (setting[model], setting[model]) not in self.together:
+                        seconds = _window_s(INFERENCES * usual_s[model])
+                        more = request_seconds(seats, {model: servers[model]}, seconds, MOST_KEPT)
+                        together.append((model, model, servers[model] - 1, (more[model], [0.0] * len(more[model]))))
                 pairs = [(a, b) for a, b in combinations(setting, 2) if (setting[a], setting[b]) not in self.together]
-                for a, b in pairs[:MOST_PAIRS]:
-                    both = self._window(seats, {a: 1, b: 1})
-                    together += [(a, b, 1, both[a]), (b, a, 1, both[b])]
+                for first, second in [both for a, b in pairs[:MOST_PAIRS] for both in ((a, b), (b, a))]:
+                    together.append((first, second, 1, self._served(seats, usual_s, first, second)))
         except LoadError as error:
             return {"error": asdict(error.failed)}
-        return {"alone_s": alone_s, "together": together, "servers": servers}
+        return {"alone_s": alone_s, "sparse": sparse, "together": together, "servers": servers}
 
-    def _window(self, seats: SeatedModels, requests: Mapping[str, int]) -> dict[str, list[float]]:
-        """Return seconds of requests of models that are kept busy with so many at a time."""
-        slowest_s = max(
-            (float(np.median(s)) for (model, _), s in self.alone_s.items() if model in requests), default=0.0
-        )
-        return request_seconds(seats, requests, min(MOST_S, max(LEAST_S, INFERENCES * slowest_s)), MOST_KEPT)
+    def _alone_window_s(self, model: str) -> float:
+        known = [float(np.median(seconds)) for (of, _), seconds in self.alone_s.items() if of == model]
+        return _window_s(INFERENCES * max(known, default=0.0))
+
+    @staticmethod
+    def _served(seats: SeatedModels, usual_s: Mapping[str, float], model: str, *beside: str) -> Served:
+        """Return seconds of requests of a model at a low rate, and for how long it had been idle before each.
+
+        beside: models that have one request in flight all the time. Where too few requests would be seen, they come one
+        after another; nothing is run then of a model that is alone.
+        """
+        rate = SPARSE / usual_s[model]
+        seconds = _window_s(max(INFERENCES / rate, INFERENCES * max((usual_s[m] for m in beside), default=0.0)))
+        if rate * seconds < LEAST_SPARSE:
+            if not beside:
+                return [], []
+            told = request_seconds(seats, dict.fromkeys((model, *beside), 1), seconds, MOST_KEPT)[model]
+            return told, [0.0] * len(told)
+        loads = [ModelLoad(model, rate=rate), *(ModelLoad(m, concurrency=1) for m in beside)]
+        times = service_times(_window(seats, loads, seconds).logs[model], seats.loaded[model]["requests"])
+        return times.seconds[-MOST_KEPT:].tolist(), times.idle_s[-MOST_KEPT:].tolist()
+
+
+def _window_s(wanted_s: float) -> float:
+    return min(MOST_S, max(LEAST_S, wanted_s))
+
+
+def _window(seats: SeatedModels, loads: Sequence[ModelLoad], seconds: float) -> Window:
+    """Return a window of a probe.
+
+    Raises:
+        LoadError: one of the models fails.
+    """
+    window = seats.window(LoadScenario(tuple(loads), "throughput"), LoadTimes(FILL_S, seconds, 0.0, 1.0), seed=0)
+    for model, failed in window.failed.items():
+        raise LoadError(model, failed)
+    return window
+
+
+def service_times(log: RequestLog, servers: int) -> IdleProbe:
+    """Return what requests took that were served, from when one of so many servers took them on.
+
+    With each, for how long none had been in flight; of the first nobody can tell, so that it is left out.
+    """
+    ended = ~np.isnan(log.end_s)
+    free_s = [-math.inf] * servers
+    rows, last_s = list[tuple[float, float]](), -math.inf
+    for due_s, end_s in zip(log.due_s[ended].tolist(), log.end_s[ended].tolist(), strict=True):
+        begin_s = max(due_s, heapq.heapreplace(free_s, end_s))
+        rows.append((end_s - begin_s, max(0.0, begin_s - last_s)))
+        last_s = max(last_s, end_s)
+    return IdleProbe(*np.array(rows[1:], np.float64).reshape(-1, 2).T)
 
 
 def request_seconds(
@@ -264,10 +341,7 @@ def request_seconds(
     Raises:
         LoadError: one of the models fails.
     """
-    scenario = LoadScenario(tuple(ModelLoad(m, concurrency=n) for m, n in requests.items()), "throughput")
-    window = seats.window(scenario, LoadTimes(FILL_S, seconds, 0.0, 1.0), seed=0)
-    for model, failed in window.failed.items():
-        raise LoadError(model, failed)
+    window = _window(seats, [ModelLoad(m, concurrency=n) for m, n in requests.items()], seconds)
     told = {}
     for model in requests:
         log = window.logs[model]

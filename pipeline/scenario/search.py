@@ -47,6 +47,9 @@ from pipeline.scenario.figures import (
     CHECK_TIMES,
     LEAST_STEP,
     MOST_MULTIPLE,
+    SIGHT_TIMES,
+    STEP,
+    TURNS,
     Measured,
     StartTurns,
     Yardstick,
@@ -63,6 +66,7 @@ from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioB
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
 ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
 LAST = 0.9  # of the time left, that the last window may take
+STATED_SHARE = 0.05  # of the time left, that is kept for the stated load where a greater one must hold before
 MOST_CHECK_SHARE = 0.4  # that the check has at most where it needs more
 ROUNDS = 2  # of neighbours of the best
 # Of the best baseline, within which another meets it in the final; hints, of which a start can be so bad, stay.
@@ -71,10 +75,13 @@ MOST_CONTENDERS = 3
 ROOM = 0.8  # of the memory that is free, that all configurations of a start may take
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
+START_TIMES = (1.0, 0.7, SIGHT_TIMES)  # as many requests as a percentile takes, in its windows: the most that fit
 START_WINDOWS = 3.5  # that it takes under a load that should grow, mostly
 STEP_SD = math.log(LEAST_STEP) / math.sqrt(6)  # of the log ratio of two multiples that are each known to a step
 NEARLY = 1.25  # factor by which what a final, or a start of it, seems to take may be off
-LEAST_SIGHTS = 8  # that a final may not take the time of: baselines, and some of what is usually good
+# First sights that a final may not take the time of, as baselines may not: some of what is usually good is among them.
+LEAST_SIGHTS, LEAST_SHARE = 8, 0.5  # and the share of the time left that they may take for it
+LOWERED = 3  # first sights that find a load multiple too great, after which less is tried
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
 LOWER, MOST_CHECKS = 0.93, 5  # of a multiple that a check has not confirmed, and how many it tries
 
@@ -318,6 +325,20 @@ class ScenarioSearch:
 
     # --- all of them
 
+    def _next_bar(self) -> float:
+        """Return the multiple that the next first sight begins with: the greatest that held so far.
+
+        Where none did it is less once several failed at it, but not by much: low multiples have long windows.
+        """
+        sights = [e.sight for e in self.entrants.values() if e.sight is not None]
+        held = [sight.goodness for sight in sights if sight.held]
+        if held:
+            return math.exp(min(max(held), math.log(MOST_MULTIPLE)))
+        missed = [sight.goodness for sight in sights if sight.multiple == self.bar]
+        if len(missed) < LOWERED:
+            return self.bar
+        return max(self.bar / STEP**2, min(self.bar / STEP, math.exp(max(missed))))
+
     def _screen(self, candidates: Sequence[CandidateConfiguration], share: Deadline) -> None:
         for candidate in candidates:
             entrant = self.entrants.setdefault(candidate.name, ContendingConfiguration(candidate))
@@ -329,8 +350,7 @@ class ScenarioSearch:
             self.say(f"trying {candidate.name}")
             entrant.sight = self._sight(entrant)
             if entrant.sight is not None and self.scenario.objective == "load":
-                known = [e.sight.goodness for e in self.entrants.values() if e.sight is not None]
-                self.bar = math.exp(min(max(known), math.log(MOST_MULTIPLE)))
+                self.bar = self._next_bar()
 
     def _sights_left_s(self, share: Deadline) -> float:
         """Return the seconds that first sights, and probes, have left: so that time for the final stays.
@@ -338,34 +358,51 @@ class ScenarioSearch:
         Where a final is far out of reach, first sights have the time: of hints one is better than none.
         """
         left_s, final_s = self.deadline.left_s, self._least_final_s
-        least_s = (LEAST_SIGHTS - len(self.sights_s)) * self._sight_s
-        return share.left_s if left_s < final_s / NEARLY else min(share.left_s, max(left_s - final_s, least_s))
+        least_s = min((LEAST_SIGHTS - len(self.sights_s)) * self._sight_s, LEAST_SHARE * left_s)
+        allowed_s = share.left_s if left_s < final_s / NEARLY else min(share.left_s, left_s - final_s)
+        return max(allowed_s, least_s)
 
     @property
     def _least_final_s(self) -> float:
         """Return what the check takes and a final of three: the control, its twin, and one that is searched."""
         hints = [e.standing for e in self.entrants.values() if e.candidate.kind in HINTS and e.sight is not None]
         best = math.log(self.bar)
-        start_s = 2 * self._start_s(max(hints, default=best)) + self._start_s(best)
+        start_s = 2 * self._start_s(max(hints, default=best), SIGHT_TIMES) + self._start_s(best, SIGHT_TIMES)
         return self.settings.least_starts * start_s + self._check_s(self.deadline.left_s)
 
     def _check_s(self, left_s: float) -> float:
-        """Return the seconds of so many that are kept for the check: it runs the stated load as long as that takes."""
+        """Return the seconds of so many that are kept for the check.
+
+        It runs the stated load as long as that takes, or as time is left where a greater one must hold before.
+        """
         share_s, objective = CHECK_SHARE * left_s, self.scenario.objective
         if objective == "throughput":
             return share_s
         needed_s = self.yardstick.times(least=CHECK_TIMES).due_s
-        if objective == "load":  # the greatest multiple, and then the stated load
-            needed_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s + self.yardstick.times().due_s
+        if objective == "load":
+            stated_s = min(self.yardstick.times().due_s, STATED_SHARE * left_s)
+            needed_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s + stated_s
         return min(MOST_CHECK_SHARE * left_s, max(share_s, needed_s))
 
-    def _start_s(self, goodness: float) -> float:
-        """Return the seconds that a start of the final takes, roughly, of what seems to be so good."""
-        if self.scenario.objective != "load" or not math.isfinite(goodness):
+    @property
+    def _shortest_s(self) -> float:
+        """Return the seconds of a window of the check at least, however little time is left."""
+        return self.yardstick.longest_s / CHECK_TIMES
+
+    def _start_s(self, goodness: float, times: float) -> float:
+        """Return the seconds that a start of the final takes, roughly, of what seems to be so good.
+
+        times: the requests that a percentile takes, as `Yardstick.start_times`.
+        """
+        objective = self.scenario.objective
+        if objective == "throughput" or not math.isfinite(goodness):
             return START * self._sight_s
         loads_s = [e.sight.load_s for e in self.entrants.values() if e.sight is not None]
-        window_s = self.yardstick.times(math.exp(goodness)).due_s
-        return START_WINDOWS * window_s + (float(np.median(loads_s)) if loads_s else 0.0)
+        if objective == "load":
+            windows_s = START_WINDOWS * self.yardstick.times(math.exp(goodness), times).due_s
+        else:
+            windows_s = TURNS[objective] * self.yardstick.times(least=times / TURNS[objective]).due_s
+        return windows_s + (float(np.median(loads_s)) if loads_s else 0.0)
 
     @property
     def _sight_s(self) -> float:
@@ -421,10 +458,10 @@ class ScenarioSearch:
                 except LoadError as error:
                     fail(key, error)
             order = list(turns)
-            while any(not turns[key].over for key in order if key in turns):
+            while any(not turns[key].over for key in order if key in turns) and not yardstick.deadline.passed:
                 for key in order:
                     try:
-                        if key in turns and not turns[key].over:
+                        if key in turns and not turns[key].over and not yardstick.deadline.passed:
                             turns[key].turn()
                     except LoadError as error:
                         fail(key, error)
@@ -461,9 +498,10 @@ class ScenarioSearch:
         same = replace(control.candidate.configuration, name=TWIN)
         twin = self.entrants[TWIN] = ContendingConfiguration(CandidateConfiguration(same, "twin"))
         until = self.deadline.later(-self._check_s(self.deadline.left_s))
-        takes_s = {n: self._start_s((control if e is twin else e).standing) for n, e in self.entrants.items()}
-        start_s = sum(takes_s[e.candidate.name] for e in [control, *contenders[:1], twin])
-        yardstick = self.yardstick
+        entrants = {n: (control if e is twin else e) for n, e in self.entrants.items()}
+        there = [control.candidate.name, *(e.candidate.name for e in contenders[:1]), TWIN]
+        times, takes_s = self._start_times(entrants, there, until.left_s)
+        start_s, yardstick = sum(takes_s[n] for n in there), replace(self.yardstick, start_times=times)
         if least * start_s > NEARLY * until.left_s:  # what a start tells is kept for a later run, if one fits
             if NEARLY * start_s > until.left_s:
                 return control, None, least * start_s - until.left_s
@@ -497,7 +535,8 @@ class ScenarioSearch:
             while len(present) > 3 and until.left_s < rounds * took_s:
                 took_s *= (len(present) - 1) / len(present)
                 present.pop().left = "no time for further starts"
-            if until.left_s < took_s and (number >= least or self.deadline.left_s < (least - number) * took_s):
+            left_s = self.deadline.left_s - self._shortest_s
+            if until.left_s < took_s and (number >= least or left_s < (least - number) * took_s):
                 break
         missing_s = max(0.0, (least - len(control.starts)) * took_s)
         if not contenders and any(e.left == UNTRIED for e in self.entrants.values()):
@@ -507,6 +546,19 @@ class ScenarioSearch:
             others = [control, *(b for b in baselines if b is not best_baseline)]
             judgement = self._judge(best_baseline, others, contenders, doubled=control)
         return best_baseline, judgement, missing_s
+
+    def _start_times(
+        self, entrants: Mapping[str, ContendingConfiguration], there: Sequence[str], left_s: float
+    ) -> tuple[float, dict[str, float]]:
+        """Return how many times the requests of a percentile windows of the final can see, the most that fits.
+
+        With it, the seconds that a start of each takes, by name. there: those that are compared in any case.
+        """
+        for times in START_TIMES:
+            takes_s = {name: self._start_s(entrant.standing, times) for name, entrant in entrants.items()}
+            if NEARLY * self.settings.least_starts * sum(takes_s[name] for name in there) <= left_s:
+                break
+        return times, takes_s
 
     def _best_baseline(self, baselines: Sequence[ContendingConfiguration]) -> ContendingConfiguration:
         """Return the best by the starts of the final; the first, unless another is better by what counts.
@@ -591,7 +643,7 @@ class ScenarioSearch:
 
         def within(times: float = 1.0, part: float = 0.5) -> Yardstick:
             """Return what measures a window of so many requests, of a part of the time that is left at most."""
-            shortest_s, left_s = longest_s / CHECK_TIMES / times, part * self.deadline.left_s / times
+            shortest_s, left_s = self._shortest_s / times, part * self.deadline.left_s / times
             return replace(self.yardstick, longest_s=max(shortest_s, min(longest_s, left_s)))
 
         try:
@@ -609,7 +661,9 @@ class ScenarioSearch:
                     holds = self.yardstick.slack(window) <= 0
                     if holds or self.deadline.left_s < self.yardstick.times().due_s:
                         break
-                _, stated = within(part=LAST).look(seats, 9_000)
+                stated = list[ServedFigures]()  # a greater load tells of it, if time is up
+                if not (holds and multiple >= 1 and self.deadline.left_s < self._shortest_s):
+                    _, stated = within(part=LAST).look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
                     for f in greatest

@@ -102,8 +102,9 @@ def scenario_notes(
     if forecast is not None and forecast.error is not None:
         order = "" if forecast.rank_correlation is None else f", rank correlation {forecast.rank_correlation:.2f}"
         used = ", by which configurations were ordered before measuring," if forecast.used else ""
+        what = "multiples of the load" if objective == "load" else "latencies"
         notes.append(
-            f"Predicted latencies{used} were off by {100 * forecast.error:.0f} % (median of {forecast.compared} that "
+            f"Predicted {what}{used} were off by {100 * forecast.error:.0f} % (median of {forecast.compared} that "
             f"were not fitted to{order})" + ("." if forecast.used else "; so configurations were not ordered by them.")
         )
     failed = [r for r in rows if r.failed and (r.kind != "searched" or r.failed.kind != "refused")]

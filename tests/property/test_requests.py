@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.scenario import LoadScenario, ModelLoad
-from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+from runtime.simulators.requests.requests import IDLE_S, ServiceModel, simulate_requests
 from tests.plain_requests import simulate_plainly
 
 KINDS = ("poisson", "periodic", "trace", "closed", "after", "none")
@@ -38,7 +38,10 @@ def scenarios(draw: st.DrawFn) -> tuple[LoadScenario, ServiceModel]:
     n = len(models)
     slowdown = rng.uniform(0, 1.5, (n, n)) * (rng.random((n, n)) < 0.7)
     alone_s = tuple(rng.uniform(0.01, 0.2, rng.integers(1, 6)) for _ in models)
-    service = ServiceModel(tuple(m.name for m in models), alone_s, rng.integers(1, 5, n), slowdown)
+    after_idle = np.cumsum(rng.uniform(0.1, 0.6, (n, IDLE_S.size)), axis=1)
+    beside = rng.uniform(0.3, 3.0, (n, n, rng.integers(1, 5)))
+    names = tuple(m.name for m in models)
+    service = ServiceModel(names, alone_s, rng.integers(1, 5, n), slowdown, after_idle, beside)
     return LoadScenario(tuple(rng.permutation(np.array(models, object)))), service
 
 

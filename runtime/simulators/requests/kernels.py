@@ -18,6 +18,7 @@ from pipeline.core.arrays import Float64, Int32, Int64
 from pipeline.shared.compiled import inlined, kernel
 
 ARRIVED, BEGUN = 0, 1  # places in QueueState.tally
+LEAST_BESIDE = 0.1  # times its work that a request takes at least, whatever else is in flight
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # of splitmix64
 
 
@@ -26,16 +27,23 @@ class QueueNetwork(NamedTuple):
 
     service_s: float64, seconds of requests alone, those of model i rising from service_ptr[i] to service_ptr[i + 1].
     servers: int64 [n], requests in flight. effect: float64 [n, n], by which share one busy request of the first model
-    slows those of the second. patience_s: float64 [n], for how long a request waits before it is dropped, inf for
-    ever. loops: int64 [n], 1 for closed loops. next_ptr: int64 [n + 1], next_model: int64 [c], which models the results
-    of a model cause; calls: float64 [c], how often. stream: int64 [n + c], what draws work, and numbers of calls.
-    until_s: when closed loops end. most: how many requests one event may begin.
+    slows those of the second. idle_s: float64 [k], rising from 0, and after_idle: float64 [n, k], times its work that a
+    request takes which begins when its model has had none in flight for so long, linear in between and constant beyond.
+    beside: float64 [n, n, q], times its work that a request of the first model takes which begins beside some of the
+    second, one of q at random; of several models what each adds counts. patience_s: float64 [n], for how long a request
+    waits before it is dropped, inf for ever. loops: int64 [n], 1 for closed loops. next_ptr: int64 [n + 1], next_model:
+    int64 [c], which models the results of a model cause; calls: float64 [c], how often. stream: int64 [n + c + n], what
+    draws work, numbers of calls, and places of `beside`. until_s: when closed loops end. most: how many requests one
+    event may begin.
     """
 
     service_ptr: Int64
     service_s: Float64
     servers: Int64
     effect: Float64
+    idle_s: Float64
+    after_idle: Float64
+    beside: Float64
     patience_s: Float64
     loops: Int64
     next_ptr: Int64
@@ -49,11 +57,11 @@ class QueueNetwork(NamedTuple):
 class QueueState(NamedTuple):
     """What changes, by model, [n] without another shape.
 
-    busy, served: int64, requests in flight, and drawn so far. clock_s: float64, what the model's clock shows, and at_s:
-    float64, when. stretch: float64, how many seconds the clock takes for one. end_s: float64, when the next request
-    ends, inf for none. root, head, tail: int32, of the heap of requests in flight and of the queue, -1 for none.
-    decided: int64 [c], results for which it was drawn how often they call. tally: int64 [2], arrivals taken, requests
-    begun.
+    busy, served, entered: int64, requests in flight, drawn and put in flight so far. clock_s: float64, what the model's
+    clock shows, and at_s: float64, when. stretch: float64, how many seconds the clock takes for one. end_s: float64,
+    when the next request ends, inf for none. rested_s: float64, when the last of those in flight ended, -inf before the
+    first. root, head, tail: int32, of the heap of requests in flight and of the queue, -1 for none. decided: int64 [c],
+    results for which it was drawn how often they call. tally: int64 [2], arrivals taken, requests begun.
     """
 
     busy: Int64
@@ -62,6 +70,8 @@ class QueueState(NamedTuple):
     at_s: Float64
     stretch: Float64
     end_s: Float64
+    rested_s: Float64
+    entered: Int64
     root: Int32
     head: Int32
     tail: Int32
@@ -158,11 +168,36 @@ def _count_in_flight(
 
 
 @inlined
+def _beside_factor(net: QueueNetwork, state: QueueState, i: int) -> float:
+    """Return times its work that a request of model i takes, at random, as it begins beside what is in flight."""
+    n, places = state.busy.size, net.beside.shape[2]
+    place = int(_drawn(net.stream[net.stream.size - n + i], state.entered[i]) * places)
+    state.entered[i] += 1
+    factor = 1.0
+    for j in range(n):
+        if state.busy[j] > (1 if j == i else 0):
+            factor += net.beside[i, j, place] - 1.0
+    return max(factor, LEAST_BESIDE)
+
+
+@inlined
 def _enter(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, r: int) -> None:
     """Put a request in flight; its model's clock shows now."""
-    table.shown_s[r] += state.clock_s[i]
+    table.shown_s[r] = table.shown_s[r] * _beside_factor(net, state, i) + state.clock_s[i]
     table.left[r] = table.right[r] = -1
     state.root[i] = _merged(table, state.root[i], r)
+
+
+@inlined
+def _idle_factor(net: QueueNetwork, i: int, idle_s: float) -> float:
+    """Return times its work that a request of model i takes after it has been idle for so long."""
+    last = net.idle_s.size - 1
+    for k in range(last):
+        low_s, high_s = net.idle_s[k], net.idle_s[k + 1]
+        if idle_s < high_s:
+            part = (idle_s - low_s) / (high_s - low_s)
+            return float(net.after_idle[i, k] + part * (net.after_idle[i, k + 1] - net.after_idle[i, k]))
+    return float(net.after_idle[i, last])
 
 
 @inlined
@@ -179,6 +214,8 @@ def _begin(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, fi
     table.unended[first] += 1
     if state.busy[i] < net.servers[i]:
         _tick(state, i, now_s)
+        if state.busy[i] == 0:
+            table.shown_s[r] *= _idle_factor(net, i, now_s - state.rested_s[i])
         _count_in_flight(net, state, table, i, 1, now_s)
         _enter(net, state, table, i, r)
         _foresee(state, table, i)
@@ -217,6 +254,7 @@ def _end(net: QueueNetwork, state: QueueState, table: RequestTable, i: int, now_
         _enter(net, state, table, i, taken)
     else:
         _count_in_flight(net, state, table, i, -1, now_s)
+        state.rested_s[i] = now_s
     _foresee(state, table, i)
     for c in range(net.next_ptr[i], net.next_ptr[i + 1]):
         count = int(net.calls[c])

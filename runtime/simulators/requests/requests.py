@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from pipeline.shared.arrivals import arrival_times, generator_of
 from runtime.simulators.requests import kernels
 from runtime.simulators.requests.kernels import QueueNetwork, QueueState, RequestTable
 
+IDLE_S = np.array([0.0, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1])  # at which it is known what requests take after them
 ROOM = 4096  # requests that a table holds beyond those with arrivals of their own, at first
 
 
@@ -31,16 +32,22 @@ class ServiceModel:
     alone_s: of each model, seconds of requests that ran alone; of these a request takes one at random. servers: int64
     [n], how many requests of a model are in flight at a time; the others queue. slowdown: float64 [n, n]: a request of
     model i goes at the speed 1 / (1 + sum over j of slowdown[i, j] n[j]), where n[j] other requests of model j are in
-    flight.
+    flight. after_idle: float64 [n, k], times its work that a request takes which begins when its model has had none in
+    flight for `IDLE_S[k]`, linear in between and constant beyond: caches are cold by then, and processors asleep.
+    beside: float64 [n, n, q], times its work, 1 on average, that a request of model i takes which begins beside some of
+    model j, one of q at random: the system gives processors in slices. Of several models what each adds counts.
 
     Raises:
-        ValueError: a model has no sample, a time is negative or no number, or a slowdown is.
+        ValueError: a model has no sample, a time is negative or no number, or a slowdown is, or a
+            factor not above 0.
     """
 
     names: tuple[str, ...]
     alone_s: tuple[Float64, ...]
     servers: Int64
     slowdown: Float64
+    after_idle: Float64 = field(default_factory=lambda: np.ones((0, IDLE_S.size)))
+    beside: Float64 = field(default_factory=lambda: np.ones((0, 0, 1)))
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -50,16 +57,29 @@ class ServiceModel:
         object.__setattr__(self, "alone_s", tuple(frozen(s, np.float64, (None,), "alone_s") for s in alone_s))
         object.__setattr__(self, "servers", frozen(self.servers, np.int64, (n,), "servers"))
         object.__setattr__(self, "slowdown", frozen(self.slowdown, np.float64, (n, n), "slowdown"))
+        after_idle = self.after_idle if self.after_idle.size else np.ones((n, IDLE_S.size))
+        object.__setattr__(self, "after_idle", frozen(after_idle, np.float64, (n, IDLE_S.size), "after_idle"))
+        beside = self.beside if self.beside.size else np.ones((n, n, 1))
+        object.__setattr__(self, "beside", frozen(beside, np.float64, (n, n, None), "beside"))
         if (self.servers < 1).any():
             raise ValueError(f"servers must be at least 1, has {self.servers.min()}")
         if not (np.isfinite(self.slowdown) & (self.slowdown >= 0)).all():
             raise ValueError("slowdown must be finite and at least 0")
+        if not (np.isfinite(self.after_idle) & (self.after_idle > 0)).all():
+            raise ValueError("after_idle must be finite and above 0")
+        if not (np.isfinite(self.beside) & (self.beside > 0)).all():
+            raise ValueError("beside must be finite and above 0")
 
     def of(self, names: Sequence[str]) -> ServiceModel:
         """Return the same of some of the models, in their order."""
         at = [self.names.index(name) for name in names]
         return ServiceModel(
-            tuple(names), tuple(self.alone_s[i] for i in at), self.servers[at], self.slowdown[np.ix_(at, at)]
+            tuple(names),
+            tuple(self.alone_s[i] for i in at),
+            self.servers[at],
+            self.slowdown[np.ix_(at, at)],
+            self.after_idle[at],
+            self.beside[np.ix_(at, at)],
         )
 
 
@@ -107,11 +127,15 @@ def _network(models: Sequence[ModelLoad], service: ServiceModel, until_s: float,
     after = [j for js in caused for j in js]
     calls = np.array([models[j].calls for j in after], np.float64)
     drawn = [(load.name, "work") for load in models] + [(models[j].name, "calls") for j in after]
+    drawn += [(load.name, "beside") for load in models]
     return QueueNetwork(
         service_ptr=np.cumsum([0, *(s.size for s in service.alone_s)]),
         service_s=np.concatenate(service.alone_s),
         servers=service.servers.copy(),
         effect=service.slowdown.T.copy(),
+        idle_s=IDLE_S,
+        after_idle=service.after_idle.copy(),
+        beside=service.beside.copy(),
         patience_s=np.array([m.deadline_s if m.late == "drop" else math.inf for m in models]),
         loops=np.array([int(m.closed) for m in models]),
         next_ptr=np.cumsum([0, *map(len, caused)]),
@@ -132,6 +156,8 @@ def _new_state(net: QueueNetwork) -> QueueState:
         at_s=np.zeros(n),
         stretch=1.0 - net.effect.diagonal(),
         end_s=np.full(n, math.inf),
+        rested_s=np.full(n, -math.inf),
+        entered=np.zeros(n, np.int64),
         root=np.full(n, -1, np.int32),
         head=np.full(n, -1, np.int32),
         tail=np.full(n, -1, np.int32),

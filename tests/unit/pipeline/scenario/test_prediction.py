@@ -12,6 +12,7 @@ import pytest
 from pipeline.core.arrays import Float64
 from pipeline.core.scenario import LoadScenario, ModelLoad
 from pipeline.scenario.prediction import (
+    IdleProbe,
     PairProbe,
     Probes,
     Setting,
@@ -22,7 +23,8 @@ from pipeline.scenario.prediction import (
     predict_multiple,
     predict_scenario,
 )
-from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+from pipeline.scenario.screening import service_times
+from runtime.simulators.requests.requests import IDLE_S, ServiceModel, simulate_requests
 
 MODELS, SETTINGS = ("detector", "classifier", "speech"), ("one thread", "two threads", "two streams")
 NOISE = 0.05  # standard deviation of the logarithm of a measured time, and of what a whole probe is off by
@@ -117,6 +119,50 @@ def test_latencies_of_configurations_that_were_never_measured_are_predicted() ->
 def replace_seconds(probes: Probes, pair: tuple[Setting, Setting]) -> PairProbe:
     """Return a probe in which nothing slowed anything."""
     return PairProbe(probes.alone_s[pair[0]], 1)
+
+
+def sparse(service: ServiceModel, beside: str = "") -> tuple[Float64, Float64]:
+    """Return seconds of requests of `a` at a low rate, and how long it had been idle before each."""
+    loads = [ModelLoad("a", rate=25.0), *([ModelLoad(beside, concurrency=1)] if beside else [])]
+    log = simulate_requests(LoadScenario(tuple(loads)), service, seconds=40.0, seed=9, warm_up_s=0.1)["a"]
+    return service_times(log, 1)
+
+
+def test_requests_with_pauses_and_slices_of_time_are_predicted_from_sparse_probes() -> None:
+    rng = np.random.default_rng(4)
+    alone_s = (0.01 * rng.lognormal(0.0, 0.1, 300), 0.05 * rng.lognormal(0.0, 0.1, 300))
+    after_idle = np.array([np.linspace(1.0, 2.5, IDLE_S.size), np.ones(IDLE_S.size)])
+    beside = np.ones((2, 2, 10))
+    beside[0, 1] = [0.7] * 9 + [3.7]  # every tenth waits for a slice of time
+    slowdown = np.array([[0.0, 0.6], [0.2, 0.0]])
+    truth = ServiceModel(("a", "b"), alone_s, np.ones(2, np.int64), slowdown, after_idle, beside)
+    a, b = ("a", "s"), ("b", "s")
+    seconds, idle_s = sparse(truth, "b")
+    probes = Probes(
+        {a: alone_s[0], b: alone_s[1]},
+        {(a, b): PairProbe(seconds, 1, idle_s), (b, a): PairProbe(1.2 * alone_s[1], 1)},
+        {a: 1, b: 1},
+        {a: IdleProbe(*sparse(truth))},
+    )
+    fitted = fit_service(probes, {"a": "s", "b": "s"})
+    assert fitted.after_idle[0] == pytest.approx(after_idle[0], rel=0.25)
+    assert fitted.slowdown[0, 1] == pytest.approx(0.6, rel=0.25)
+    assert fitted.beside[0, 1].mean() == pytest.approx(1.0)
+    assert fitted.beside[0, 1].max() > 2
+    scenario = LoadScenario((ModelLoad("a", rate=15.0), ModelLoad("b", rate=6.0)))
+    wanted, found = predict_scenario(scenario, truth).latency_s, predict_scenario(scenario, fitted).latency_s
+    assert found["a"] == pytest.approx(wanted["a"], rel=0.2)
+    closed = replace(probes, together={**probes.together, (a, b): PairProbe(1.6 * alone_s[0], 1)}, sparse={})
+    deaf = predict_scenario(scenario, fit_service(closed, {"a": "s", "b": "s"})).latency_s
+    assert deaf["a"] < 0.6 * wanted["a"]
+
+
+def test_what_was_not_seen_after_a_pause_counts_as_after_a_shorter_one() -> None:
+    setting = ("a", "s")
+    seconds, idle_s = np.array([2.0, 2.0, 2.2, 9.0]), np.array([1e-3, 1e-3, 9e-4, 0.2])
+    probes = Probes({setting: np.ones(3)}, {}, {setting: 1}, {setting: IdleProbe(seconds, idle_s)})
+    assert probes.after_idle(setting).tolist() == [1, 1, 2, 2, 2, 2, 2]  # one alone after 0.2 s says too little
+    assert Probes({setting: np.ones(3)}, {}, {setting: 1}).after_idle(setting).tolist() == [1] * IDLE_S.size
 
 
 def two(slow: float, *, rate: float = 5.0, deadline_s: float = 1.0) -> tuple[LoadScenario, ServiceModel]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.core.scenario import LoadScenario, ModelLoad
+from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.configurations import BASELINES, USUAL, ConfigurationSpace
 from pipeline.scenario.records import ConfigurationRecord, ScenarioContest, ScenarioForecast
-from pipeline.scenario.screening import FILL_S, PROBES_SHARE
+from pipeline.scenario.screening import FILL_S, PROBES_SHARE, service_times
 from pipeline.scenario.search import ALONE_S, ScenarioOutcome
 from pipeline.scenario.verdict import decide_scenario, scenario_notes
 from runtime.measuring.load.bench import LoadConfiguration, Window
@@ -175,9 +175,39 @@ def test_what_would_fit_is_predicted_where_only_baselines_were_tried(tmp_path: P
     assert found.forecast.remedies[0].startswith("predicted to fit if a had ")
 
 
+def test_what_requests_took_counts_from_when_one_of_the_servers_took_them_on() -> None:
+    due_s = np.array([0.0, 1.0, 1.5, 2.0, 9.0])
+    end_s = np.array([0.5, 3.0, 2.5, math.nan, 9.5])
+    log = RequestLog(due_s, due_s, end_s, np.ones(5, np.bool_))
+    one, two = service_times(log, 1), service_times(log, 2)
+    assert one.seconds.tolist() == [2.0, -0.5, 0.5]
+    assert two.seconds.tolist() == [2.0, 1.0, 0.5]
+    assert two.idle_s.tolist() == [0.5, 0.0, 6.0]
+    assert service_times(RequestLog(due_s[:1], due_s[:1], end_s[:1], np.ones(1, np.bool_)), 1).seconds.size == 0
+
+
+def test_a_setting_that_was_in_no_pair_is_not_predicted(tmp_path: Path) -> None:
+    forecast = tuned(tmp_path).forecast
+    probed = {p.configuration for p in forecast.pairs}
+    assert "threads shared equally" not in {p.configuration for p in forecast.predictions}
+    assert {p.configuration for p in forecast.predictions} & probed
+
+
+def test_what_was_probed_alone_is_not_probed_again_with_threads_kept_apart_in_another_way(tmp_path: Path) -> None:
+    bench = SharedBench(all_alike)
+    search(tmp_path, bench, LOADS, "load")
+    alone = {n: t for n, t in bench.windows if t.fill_s == FILL_S}
+    counts = {name: sum(n == name and t.fill_s == FILL_S for n, t in bench.windows) for name in alone}
+    reserved, unpinned = (f"a and b: CPU 1 thread f32 {mode}" for mode in ("reserved", "unpinned"))
+    assert counts[reserved] == 1 + 2  # b alone at a low rate, for which a is too slow, and each beside the other
+    assert counts[unpinned] == 2
+
+
 def test_the_notes_say_how_far_predictions_are_off() -> None:
     forecast = ScenarioForecast([], [], 0.123, 0.9, 14)
     (note,) = scenario_notes("load", [], None, forecast)
+    assert "multiples of the load" in note
+    assert "latencies" in scenario_notes("latency", [], None, forecast)[0]
     assert "12 % (median of 14 " in note
     assert note.startswith("Predicted ")
     assert "0.90" in note

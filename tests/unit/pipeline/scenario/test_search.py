@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -322,20 +323,73 @@ def test_a_final_that_does_not_fit_is_begun_and_a_later_run_goes_on(tmp_path: Pa
         return 3 * reserved_is_best(model, configuration)
 
     bench = FakeBench(as_much_work)
-    found = search(tmp_path, bench, OPEN, "load", budget_s=75.0)
+    found = search(tmp_path, bench, OPEN, "load", budget_s=60.0)
     begun = {name: dict(e.starts) for name, e in found.entrants.items() if e.starts}
     assert {len(starts) for starts in begun.values()} == {1}
     assert TWIN in begun
     assert found.missing_s > 0
     assert found.judgement is not None
     assert not found.judgement.claimed
-    assert bench.clock() <= 76
-    again = search(tmp_path, FakeBench(as_much_work), OPEN, "load", budget_s=75.0)
+    assert bench.clock() <= 61
+    again = search(tmp_path, FakeBench(as_much_work), OPEN, "load", budget_s=60.0)
     assert again.missing_s == 0
     assert "reserved" in again.best
     for name in begun:
         assert again.entrants[name].starts[1].goodness == begun[name][1].goodness
         assert len(again.entrants[name].starts) >= MeasureSettings().least_starts
+
+
+def test_a_first_multiple_that_is_too_great_is_lowered_after_several_missed_it(tmp_path: Path) -> None:
+    def slow_together(model: str, configuration: LoadConfiguration) -> float:
+        return 0.012 if len(configuration.models) > 1 else 0.001
+
+    bench = FakeBench(slow_together)
+    found = search(tmp_path, bench, OPEN, "load")
+    sights = [e.sight for e in found.entrants.values() if e.sight is not None]
+    first = sights[0].multiple
+    assert [s.held for s in sights[:3]] == [False] * 3
+    assert [s.multiple for s in sights[:3]] == [first] * 3
+    assert all(first > s.multiple >= first / STEP**4 for s in sights[3:5])
+    assert any(s.held for s in sights)
+
+
+@pytest.mark.parametrize("objective", ["load", "latency"])
+def test_what_is_usually_good_has_a_first_sight_however_long_baselines_took(
+    tmp_path: Path, objective: ScenarioObjective
+) -> None:
+    def slow(model: str, configuration: LoadConfiguration) -> float:
+        return 0.04
+
+    models = [replace(m, rate=m.rate / 10, deadline_s=0.4) for m in OPEN]
+    found = search(tmp_path, FakeBench(slow), models, objective, budget_s=120)
+    seen = [e for e in found.entrants.values() if e.sight is not None]
+    assert sum(e.candidate.kind == "searched" for e in seen) >= 1
+
+
+def test_latencies_at_first_sight_are_of_few_requests(tmp_path: Path) -> None:
+    bench = FakeBench(reserved_is_best)
+    found = search(tmp_path, bench, OPEN, "latency")
+    sight = found.entrants["plug-in defaults"].sight
+    assert sight is not None
+    assert math.isfinite(sight.goodness)
+    assert all(f.latency_s is None for f in sight.figures if f.requests < 100)
+    assert any(f.requests < 100 for f in sight.figures)
+
+
+def test_windows_of_a_final_are_shorter_where_time_is_short(tmp_path: Path) -> None:
+    def windows(budget_s: float) -> list[float]:
+        bench = FakeBench(lambda *at: 20 * reserved_is_best(*at))
+        models = [replace(m, rate=m.rate / 20, deadline_s=m.deadline_s * 4) for m in OPEN]
+        search(tmp_path / f"{budget_s}", bench, models, "load", budget_s=budget_s)
+        took_s = [times.due_s for _, times in bench.windows]
+        assert bench.clock() < budget_s + max(took_s) + sum(took_s[-2:])  # the window that was under way, and the check
+        return [
+            times.measured_s
+            for (_, times), beside in zip(bench.windows, bench.beside, strict=True)
+            if beside > 2 and times.until_missed
+        ]
+
+    assert 0 < statistics.median(windows(400.0)) < 0.6 * statistics.median(windows(1000.0))
 
 
 def test_figures_are_of_a_load_that_held(tmp_path: Path) -> None:

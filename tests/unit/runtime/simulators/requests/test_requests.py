@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.arrays import Float64
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
-from runtime.simulators.requests.requests import ServiceModel, simulate_requests
+from runtime.simulators.requests.requests import IDLE_S, ServiceModel, simulate_requests
 
 RUNS = 20
 DEVIATIONS = 4.0  # of the mean of the runs; the seeds are fixed, so that it fails for a wrong law, or never
@@ -167,6 +167,40 @@ def test_a_model_that_is_slowed_by_others_goes_at_the_speed_of_the_definition() 
     loads = tuple(ModelLoad(name, concurrency=int(k)) for name, k in zip(names, servers, strict=True))
     log = simulate_requests(LoadScenario(loads), service, seconds=10.0, seed=0, warm_up_s=1.0)["a"]
     assert np.allclose(log.latencies_s(), 0.1 * (1 + 0.25 + 3 * 0.5 + 0.125), rtol=1e-9)  # rounding of the clock
+
+
+def test_a_request_takes_longer_the_longer_its_model_was_idle() -> None:
+    work_s, after_idle = 0.001, np.linspace(1.0, 4.0, IDLE_S.size)[None]
+    service = replace(service_of(a=(work_s, 1)), after_idle=after_idle)
+    loop = simulate_requests(LoadScenario((ModelLoad("a", concurrency=1),)), service, seconds=5.0, seed=0, warm_up_s=1)
+    assert np.allclose(loop["a"].latencies_s(), work_s)
+    for idle_s, factor in ((0.002, (after_idle[0, 2] + after_idle[0, 3]) / 2), (0.5, 4.0)):
+        load = ModelLoad("a", rate=1 / (work_s * factor + idle_s), arrivals="periodic")
+        log = simulate_requests(LoadScenario((load,)), service, seconds=10.0, seed=0, warm_up_s=5.0)["a"]
+        assert np.allclose(log.latencies_s(), work_s * factor)
+
+
+def test_beside_others_some_requests_take_much_longer_and_alone_none() -> None:
+    beside = np.ones((2, 2, 4))
+    beside[0, 1] = 0.5, 0.5, 0.5, 2.5
+    service = replace(service_of(a=(0.01, 1), b=(1e4, 1)), beside=beside)
+    a, b = ModelLoad("a", rate=5.0, arrivals="periodic"), ModelLoad("b", concurrency=1)
+    there = simulate_requests(LoadScenario((a, b)), service, seconds=800.0, seed=0, warm_up_s=1.0)["a"].latencies_s()
+    values, counts = np.unique(there.round(9), return_counts=True)
+    assert values.tolist() == pytest.approx([0.005, 0.025])
+    assert counts[1] / counts.sum() == pytest.approx(0.25, abs=4 * math.sqrt(0.25 * 0.75 / counts.sum()))
+    alone = simulate_requests(LoadScenario((a,)), service, seconds=10.0, seed=0, warm_up_s=1.0)["a"]
+    assert np.allclose(alone.latencies_s(), 0.01)
+
+
+@pytest.mark.parametrize("field", ["after_idle", "beside"])
+@pytest.mark.parametrize("wrong", [0.0, math.nan])
+def test_factors_must_be_above_0(field: str, wrong: float) -> None:
+    service = service_of(a=(0.1, 1))
+    value = getattr(service, field).copy()
+    value[0, 0] = wrong
+    with pytest.raises(ValueError, match=field):
+        replace(service, **{field: value})
 
 
 def test_logs_are_reproducible_and_a_model_draws_the_same_beside_others() -> None:
