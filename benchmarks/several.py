@@ -226,12 +226,12 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
     rates = {n: RATES[objective] * rate for n, rate in rates.items()}
     extra = {n: f'rate = {rates[n]:.6g}\ndeadline = "{1e3 * deadlines[n]:.6g}ms"' for n in rates}
     run = tune(names, models, folder, objective, extra, args.budget)
-    told = {
+    about = {
         "scenario": f"{'+'.join(names)}:{objective}", "answer": run["best"], "verdict": run["verdict"],
         "predicted error": run["predicted_error"], "rank correlation": run["predicted_rank_correlation"],
     }  # fmt: skip
     if objective == "latency":
-        return told | {"over": {}, "best hint": HINTS[0], "said": 0.0, "kept": [], "load": os.getloadavg()[0]}
+        return about | {"over": {}, "best hint": HINTS[0], "said": 0.0, "kept": [], "load": os.getloadavg()[0]}
     placed = [{**m, "path": str(folder / m["name"] / "placed.xml"), "sizes": {}} for m in plain]
     plainly = next(c for c in run["configurations"] if c["kind"] == "defaults")  # in f32 where outputs are wrong else
     exact = [
@@ -275,7 +275,7 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
         if way != ANSWER
     }
     mean = {way: math.exp(float(np.mean([np.mean(s[way]) for s in starts]))) for way in ways}
-    return told | {
+    return about | {
         "mean": mean, "over": over, "best hint": max(HINTS, key=lambda way: mean[way]), "said": said, "kept": kept,
         "starts": len(starts), "load": os.getloadavg()[0],
     }  # fmt: skip

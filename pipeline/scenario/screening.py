@@ -52,6 +52,7 @@ MOST_PAIRS = 6  # of one configuration that are probed
 SIGHT_SEED = 0  # of first sights, whose arrivals are simulated
 RAREST = 2_000  # requests simulated of the model that has the fewest: twenty are beyond the 99th percentile
 MOST_ERROR, LEAST_CORRELATION = 0.5, 0.3  # of what was predicted and measured, for predictions to decide an order
+LEAST_RANKED = 5  # configurations whose order says anything: p99 of few requests is off by a fifth
 
 Served = tuple[list[float], list[float]]  # seconds of requests, and for how long their model had been idle
 Ask = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # of a journal
@@ -61,9 +62,8 @@ Ask = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # of a jour
 class ConfigurationPredictor:
     """Probes of one search, and what they predict. ask: what is known by a key, or made now.
 
-    modeless: what remains of a setting without how its threads are kept apart; sparse: by that.
-
-    trusted: whether what was measured so far is near enough to what was predicted.
+    modeless: what remains of a setting without how its threads are kept apart; sparse: by that. trusted: whether what
+    was measured so far is near enough to what was predicted.
     """
 
     scenario: LoadScenario
@@ -114,7 +114,7 @@ class ConfigurationPredictor:
                 self._probe(candidate.configuration)
             self.spent_s = before_s + self.deadline.clock() - begun_s
         for candidate in candidates:
-            if self.spent_s < allowed_s:
+            if self.spent_s < self.allowed_s:
                 self._predict(candidate.configuration)
             self.spent_s = before_s + self.deadline.clock() - begun_s
         return sorted(candidates, key=lambda c: -self.values.get(c.configuration.identity, -math.inf))
@@ -154,6 +154,8 @@ class ConfigurationPredictor:
             accuracy = compare_predictions({"multiple": [(a, b) for a, b, held in both if held]})
             error, count = accuracy.median, accuracy.count
             correlation = rank_correlation([(a, b) for a, b, _ in both])
+        if len(rows) < LEAST_RANKED:
+            correlation = math.nan
         self.trusted = not (error > MOST_ERROR or correlation < LEAST_CORRELATION)
         return ScenarioForecast(
             list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), count, self.trusted
