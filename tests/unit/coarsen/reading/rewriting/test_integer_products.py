@@ -17,6 +17,7 @@ from openvino import opset13 as op
 from coarsen.reading.model.read import read_model
 from coarsen.reading.rewriting.integer_products import dequantise_products, in_8_bits, integer_products
 from tests.exported_models import FLOAT, OnnxGraph
+from tests.processors import saturates
 from tests.quantised_models import KINDS, WAYS, float_model, float_twin, quantised
 
 Outputs = list[np.ndarray[Any, np.dtype[Any]]]
@@ -27,7 +28,8 @@ QUANTISED = [
     *((kind, way) for kind in ("transformer", "conv") for way in WAYS),
     *((kind, "uint8 per channel") for kind in KINDS if kind not in ("transformer", "conv")),
 ]
-ROUNDING = 0.03  # of inputs to 8 bits; the models here lose 0.001 to 0.01 by it
+# Of inputs to 8 bits: the models here lose 0.001 to 0.01 by it, and 0.05 where ONNX Runtime's sums saturate.
+ROUNDING = 0.1 if saturates() else 0.03
 
 
 def feed(model: ov.Model) -> np.ndarray[Any, np.dtype[np.float32]]:

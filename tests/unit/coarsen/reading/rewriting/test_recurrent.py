@@ -17,6 +17,7 @@ from coarsen.reading.rewriting.recurrent import fill_up_recurrent, quantise_recu
 from pipeline.shared.model_forms import FORMS, INT8_LSTM, ModelForm, form_file, form_notes
 from pipeline.shared.payload import read_json
 from tests.exported_models import FLOAT, OnnxGraph
+from tests.processors import saturates
 from tests.quantised_models import quantised
 
 LENGTH, WIDTH = 12, 32
@@ -127,6 +128,8 @@ def test_an_lstm_is_filled_up_to_whole_tiles_and_its_outputs_stay(way: tuple[int
     assert not any(size % 64 for i in (0, 4, 5) for size in [lstm.get_input_shape(i)[-1]])
     assert [end.get_shape() for end in model.outputs] == shapes
     assert any("I8" in kernel for kernel in kernels(model))
+    if saturates():
+        pytest.skip("the integers of this processor saturate, so that outputs of the kernel say nothing")
     for found, wanted in zip(core.compile_model(model, "CPU", how)(x).values(), expected, strict=True):
         assert np.linalg.norm(found - wanted) < 0.1 * np.linalg.norm(wanted)  # steps of 1/128
 
