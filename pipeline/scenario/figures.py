@@ -204,10 +204,10 @@ class Yardstick:
 
     def seen_goodness(self, window: Window) -> float:
         """Return what the objective `latency` makes of a window of however few requests."""
-        seen_s = [m.weight * window.logs[m.name].percentile_s(m.percentile) for m in self._known(window)]
+        seen_s = [m.weight * window.logs[m.name].percentile_s(m.percentile) for m in self.known(window)]
         return -math.log(sum(seen_s)) if math.isfinite(sum(seen_s)) else -math.inf
 
-    def _known(self, window: Window) -> list[ModelLoad]:
+    def known(self, window: Window) -> list[ModelLoad]:
         """Return the models that did not fail in a window."""
         return [m for m in self.scenario.models if m.name not in window.failed]
 
@@ -315,8 +315,7 @@ class StartTurns:
                 return said
             return replace(said, held=False, limit=f"its deadlines do not hold at {self.high:.2g} times the load")
         window = pooled_window([w for w, _ in self.seen])
-        known = [m for m in yardstick.scenario.models if m.name not in window.failed]
-        figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in known]
+        figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in yardstick.known(window)]
         rates = {f.name: [g.rate for _, told in self.seen for g in told if g.name == f.name] for f in figures}
         figures = [replace(f, rate=float(np.mean(rates[f.name]))) for f in figures]
         closed = yardstick.scenario.objective == "throughput"

@@ -147,18 +147,16 @@ class ConfigurationPredictor:
             said = finite_or_none(math.exp(sign * value)) if math.isfinite(value) else None
             rows.append(PredictedConfiguration(name, said, finite, True, sight.multiple, dict(sight.seen_s)))
         accuracy = compare_predictions(compared)
-        error, correlation, count = accuracy.median, accuracy.rank_correlation, accuracy.count
         if self.scenario.objective == "load":  # of what held at none that was tried, the order alone is known
             both = [(self.values.get(c.identity, math.nan), s.goodness, s.held) for c, s in measured.values()]
             both = [(math.exp(a), math.exp(b), held) for a, b, held in both if math.isfinite(a - b)]
-            accuracy = compare_predictions({"multiple": [(a, b) for a, b, held in both if held]})
-            error, count = accuracy.median, accuracy.count
-            correlation = rank_correlation([(a, b) for a, b, _ in both])
-        if len(rows) < LEAST_RANKED:
-            correlation = math.nan
+            of_held = compare_predictions({"multiple": [(a, b) for a, b, held in both if held]})
+            accuracy = replace(of_held, rank_correlation=rank_correlation([(a, b) for a, b, _ in both]))
+        error = accuracy.median
+        correlation = accuracy.rank_correlation if len(rows) >= LEAST_RANKED else math.nan
         self.trusted = not (error > MOST_ERROR or correlation < LEAST_CORRELATION)
         return ScenarioForecast(
-            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), count, self.trusted
+            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), accuracy.count, self.trusted
         )
 
     def remedies(self, held: Sequence[tuple[LoadConfiguration, float]]) -> list[str]:
@@ -184,11 +182,9 @@ class ConfigurationPredictor:
         """
         if configuration.shared:
             return None
-        variants = dict(configuration.models)
-        known = [self._is_known(model, variant) for model, variant in variants.items()]
-        if not all(known):
+        if not self._knows_alone(configuration):
             return None
-        own = {model: (model, variant.identity) for model, variant in variants.items()}
+        own = {model: (model, variant.identity) for model, variant in configuration.models}
         paired = {setting for pair in self.together for setting in pair}
         if any(setting not in paired for setting in own.values() if len(own) > 1 or self.servers[setting] > 1):
             return None
@@ -196,12 +192,21 @@ class ConfigurationPredictor:
         probes = Probes(self.alone_s, self.together, self.servers, sparse)
         return fit_service(probes, {model: setting for model, (_, setting) in own.items()})
 
-    def _is_known(self, model: str, variant: Variant) -> bool:
-        """Return whether it is known what a model does alone; if need be, with threads kept apart in another way."""
+    def _knows_alone(self, configuration: LoadConfiguration) -> bool:
+        """Return whether it is known of all models what they do alone."""
+        known = [self._take_alike(model, variant) for model, variant in configuration.models]
+        return all(known)
+
+    def _take_alike(self, model: str, variant: Variant) -> bool:
+        """Let a setting that was not probed alone take what is known of it with threads kept apart in another way.
+
+        Return whether it is known now what the model does alone.
+        """
         own, key = (model, variant.identity), (model, _without_mode(variant))
-        alike = next((setting for setting, of in self.modeless.items() if of == key), None)
-        if own not in self.alone_s and alike is not None:
-            self._know_alone(model, variant, self.alone_s[alike], self.servers[alike])
+        if own not in self.alone_s:
+            alike = next((setting for setting, of in self.modeless.items() if of == key), None)
+            if alike is not None:
+                self._know_alone(model, variant, self.alone_s[alike], self.servers[alike])
         return own in self.alone_s
 
     def _predict(self, configuration: LoadConfiguration) -> None:
@@ -231,19 +236,16 @@ class ConfigurationPredictor:
         setting = {model: (model, variant.identity) for model, variant in variants.items()}
         for model, seconds in told["alone_s"].items():
             self._know_alone(model, variants[model], seconds, told["servers"][model])
-        known = [self._is_known(model, variant) for model, variant in variants.items()]
-        if not all(known):
+        if not self._knows_alone(configuration):
             return
         for model, sparse in told["sparse"].items():
             self.sparse[self.modeless[setting[model]]] = IdleProbe(*map(np.array, sparse))
-        there = [(first, second) for first, second, _, (seconds, _) in told["together"] if seconds]
-        for first, second, others, (seconds, idle_s) in told["together"]:
-            if (first, second) in there:
-                pair = setting[first], setting[second]
-                self.together[pair] = PairProbe(np.array(seconds), others, np.array(idle_s))
+        there = {(first, second): (others, *served) for first, second, others, served in told["together"] if served[0]}
+        for (first, second), (others, seconds, idle_s) in there.items():
+            self.together[setting[first], setting[second]] = PairProbe(np.array(seconds), others, np.array(idle_s))
         service = self.service(configuration)
         for first, second in combinations(variants, 2):
-            if service is not None and {(first, second), (second, first)} <= set(there):
+            if service is not None and (first, second) in there and (second, first) in there:
                 i, j = service.names.index(first), service.names.index(second)
                 over = 1 / (1 + float(service.slowdown[i, j])), 1 / (1 + float(service.slowdown[j, i]))
                 self.pairs.append(PairRecord((first, second), configuration.name, over))
@@ -264,7 +266,7 @@ class ConfigurationPredictor:
                 servers = {model: seats.loaded[model]["requests"] for model in setting}
                 usual_s = dict[str, float]()
                 for model, variant in configuration.models:
-                    if not self._is_known(model, variant):
+                    if not self._take_alike(model, variant):
                         alone_s |= request_seconds(seats, {model: 1}, self._alone_window_s(model), MOST_KEPT)
                     known_s = alone_s[model] if model in alone_s else self.alone_s[setting[model]]
                     usual_s[model] = float(np.mean(known_s))

@@ -65,10 +65,9 @@ class ServiceModel:
             raise ValueError(f"servers must be at least 1, has {self.servers.min()}")
         if not (np.isfinite(self.slowdown) & (self.slowdown >= 0)).all():
             raise ValueError("slowdown must be finite and at least 0")
-        if not (np.isfinite(self.after_idle) & (self.after_idle > 0)).all():
-            raise ValueError("after_idle must be finite and above 0")
-        if not (np.isfinite(self.beside) & (self.beside > 0)).all():
-            raise ValueError("beside must be finite and above 0")
+        for name, factors in (("after_idle", self.after_idle), ("beside", self.beside)):
+            if not (np.isfinite(factors) & (factors > 0)).all():
+                raise ValueError(f"{name} must be finite and above 0")
 
     def of(self, names: Sequence[str]) -> ServiceModel:
         """Return the same of some of the models, in their order."""
