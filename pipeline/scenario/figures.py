@@ -19,13 +19,16 @@ from runtime.measuring.load.drive import LoadTimes
 TOLD = (50.0, 90.0, 99.0, 99.9)  # percentiles that are told where there are requests enough
 FILL_S, TAIL_S = 0.2, 0.1
 LEAST_S = 0.4  # of a window that counts
-STEP = 1.5  # between load multiples, to find between which the greatest lies
-LEAST_STEP = STEP**0.25  # between those of a start, which are all of one row: where it ends
+# Of log(latency / deadline) over log(load multiple): where two windows do not tell it, and within which they do.
+SLOPE, LEAST_SLOPE, MOST_SLOPE = 2.0, 1.5, 6.0
+MOST_STEP = math.log(2.25)  # of log(load multiple), from one window to the next
+NEAR, EXACT = math.log(1.2), 0.2  # of log(load multiple) and of log(latency / deadline): where a search for it ends
+HOPELESS = 2.0  # deadlines, by which a window of such a search ends where a percentile takes longer
 MOST_WINDOWS = 12  # of one search for the greatest load multiple
 TURNS = {"throughput": 4, "latency": 2}  # windows of one start; under a load that should grow until that is told
 CLOSED_FILL_S, LEAST_TURN_S = 0.1, 0.3  # of windows in closed loops
 LEAST_MULTIPLE, MOST_MULTIPLE = 1 / 64, 4096.0
-UNSERVED, UNTOLD = 3.0, -0.1  # log(latency / deadline) where requests were not served, and where none was seen
+UNSERVED = 3.0  # log(latency / deadline) where requests were not served
 DRAINS = 2.0  # times the longest deadline that requests have to be served once none is due any more
 SIGHT_TIMES = 0.4  # as many requests as a percentile takes, in a first sight that has percentiles
 SHOWN_S, MOST_SHOWN = 1.0, 400  # of a timeline, and requests of one model in it
@@ -39,11 +42,10 @@ class Measured:
     goodness: a logarithm, the more the better: of the load multiple, of the weighted geometric mean of the rates, or
     the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
-    it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the last
-    window in which deadlines held, or else in the first. seen_s: model -> its percentile of the requests of that
-    window, however few they were. turns: goodness of each window in closed loops. held: whether any load multiple was
-    held; else the configuration is worse than goodness says, which is of the least multiple that a start tried, and of
-    a first sight a guess.
+    it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the
+    greatest window in which deadlines held, or else in the least. seen_s: model -> its percentile of the requests of
+    that window, however few they were. turns: goodness of each window in closed loops. held: whether goodness is of a
+    load multiple near one that was tried; else it is a guess, and deadlines held at none.
     """
 
     goodness: float
@@ -125,6 +127,70 @@ def ended_rate(log: RequestLog, measured_s: float) -> float:
     return float(ends.size / measured_s)
 
 
+@dataclass(slots=True)
+class LoadMultiples:
+    """Windows of load at several multiples of all rates, and what they say of the greatest at which deadlines hold.
+
+    looks: (log multiple, log(latency / deadline)) of each; deadlines hold up to 0.
+
+    The greatest is where a line through two windows crosses 0, drawn over logarithms: between the nearest on both
+    sides where there are some, else beyond the last. It takes half as many windows as halving intervals, and values
+    are not of a grid.
+    """
+
+    looks: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, multiple: float, slack: float) -> None:
+        """Note a window."""
+        self.looks.append((math.log(multiple), slack))
+
+    @property
+    def missed(self) -> bool:
+        """Return whether deadlines were missed at any."""
+        return any(slack > 0 for _, slack in self.looks)
+
+    @property
+    def greatest(self) -> float:
+        """Return the greatest multiple at which deadlines seem to hold."""
+        return math.exp(self._crossing())
+
+    @property
+    def least(self) -> float:
+        """Return the least multiple that was tried."""
+        return math.exp(min(x for x, _ in self.looks))
+
+    @property
+    def near(self) -> bool:
+        """Return whether deadlines held in a window near the greatest multiple, or were just missed in the last."""
+        crossing = self._crossing()
+        return self.exact or any(slack <= 0 and abs(x - crossing) <= NEAR for x, slack in self.looks)
+
+    @property
+    def exact(self) -> bool:
+        """Return whether deadlines were just held or just missed in the last window."""
+        return abs(self.looks[-1][1]) <= EXACT
+
+    @property
+    def best(self) -> int:
+        """Return which window had the greatest multiple at which deadlines held, or else the least."""
+        held = [(x, i) for i, (x, slack) in enumerate(self.looks) if slack <= 0]
+        return max(held)[1] if held else min((x, i) for i, (x, _) in enumerate(self.looks))[1]
+
+    def _crossing(self) -> float:
+        held = sorted(look for look in self.looks if look[1] <= 0)
+        missed = sorted(look for look in self.looks if look[1] > 0)
+        if held and missed:
+            (low, under), (high, over) = held[-1], missed[0]
+            over = min(over, math.log(HOPELESS))  # longer ones have ended early
+            part = -under / (over - under) if high > low else 0.5
+            return low + min(0.9, max(0.1, part)) * (high - low)
+        (x, slack), *others = held[::-1] or missed
+        slope = SLOPE
+        if others and others[0][0] != x:
+            slope = min(MOST_SLOPE, max(LEAST_SLOPE, (slack - others[0][1]) / (x - others[0][0])))
+        return x + max(-MOST_STEP, min(MOST_STEP, -slack / slope))
+
+
 @dataclass(frozen=True, slots=True)
 class Yardstick:
     """Measures what the objective of a scenario makes of a configuration that is loaded.
@@ -171,14 +237,14 @@ class Yardstick:
         return LoadTimes(FILL_S + min(slowest_s, 1.0), measured_s, TAIL_S, DRAINS * slowest_s)
 
     def look(
-        self, seats: SeatedModels, seed: int, *, multiple: float = 1.0, least: float = 1.0, until_missed: bool = False
+        self, seats: SeatedModels, seed: int, *, multiple: float = 1.0, least: float = 1.0, until_late: float = math.inf
     ) -> tuple[Window, list[ServedFigures]]:
         """Return one window of load at a multiple of all rates, and its figures.
 
-        until_missed: whether it ends as soon as a deadline is missed.
+        until_late: deadlines, by which it ends where a percentile takes longer.
         """
         scenario = self.scenario.scaled(multiple)
-        times = replace(self.times(multiple, least), until_missed=until_missed)
+        times = replace(self.times(multiple, least), until_late=until_late)
         window = seats.window(scenario, times, seed=seed)
         known = [m for m in scenario.models if m.name not in window.failed]
         return window, [served_figures(m, window.logs[m.name], window, multiple) for m in known]
@@ -192,8 +258,8 @@ class Yardstick:
         for load in self.scenario.models:
             if math.isfinite(load.deadline_s) and load.name in window.logs:
                 seconds = window.logs[load.name].percentile_s(load.percentile)
-                over = UNTOLD if math.isnan(seconds) else math.log(max(seconds, 1e-9) / load.deadline_s)
-                worst = max(worst, min(over, UNSERVED))
+                if not math.isnan(seconds):
+                    worst = max(worst, min(math.log(max(seconds, 1e-9) / load.deadline_s), UNSERVED))
         return worst
 
     def goodness(self, figures: Sequence[ServedFigures]) -> float:
@@ -216,24 +282,22 @@ class Yardstick:
 
         bar: the multiple to begin with, the greatest that another holds.
         """
-        least = self.sight_times
-        window, figures = self.look(seats, seed, multiple=bar, least=least)
         if self.scenario.objective != "load":
+            window, figures = self.look(seats, seed, least=self.sight_times)
             closed = self.scenario.objective == "throughput"
             goodness = self.goodness(figures) if closed else self.seen_goodness(window)
             return self.measured(seats, window, figures, goodness, 1)
-        multiple, count, held, told = bar, 1, 0.0, (window, figures)
-        while (slack := self.slack(window)) <= 0 and count < MOST_WINDOWS and multiple < MOST_MULTIPLE:
-            held, told = multiple, (window, figures)
-            if self.deadline.passed:
+        found, seen, multiple = LoadMultiples(), list[tuple[Window, list[ServedFigures]]](), bar
+        while True:
+            seen.append(self.look(seats, seed, multiple=multiple, least=self.sight_times, until_late=HOPELESS))
+            found.add(multiple, self.slack(seen[-1][0]))
+            near = abs(math.log(found.greatest / multiple)) < MOST_STEP / 2  # the final looks nearer
+            enough = found.missed or near or len(found.looks) == MOST_WINDOWS or multiple >= MOST_MULTIPLE
+            if enough or self.deadline.passed:
                 break
-            multiple, count = multiple * STEP, count + 1
-            window, figures = self.look(seats, seed, multiple=multiple, least=least, until_missed=True)
-        if held:  # the greatest lies between the last two, the higher the less too slow the last was
-            goodness = math.log(held) + (1 - min(1.0, max(0.0, slack))) * math.log(STEP) / 2
-        else:
-            goodness = math.log(bar) - slack / 2
-        return replace(self.measured(seats, *told, goodness, count), held=held > 0)
+            multiple = found.greatest
+        said = self.measured(seats, *seen[found.best], math.log(found.greatest), len(found.looks))
+        return replace(said, held=found.near or not found.missed)
 
     def measured(
         self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
@@ -261,22 +325,18 @@ class Yardstick:
 class StartTurns:
     """One start of a configuration: a window a turn, so that other configurations can have theirs between.
 
-    guess: the load multiple near which the greatest is looked for; what is known of it lies between low and high. All
-    multiples are powers of LEAST_STEP apart, and arrivals come in one pattern. ended: whether the start came to its
-    end, and was not cut short by the deadline. held: the last window in which all deadlines held.
+    guess: the load multiple of the next window, near the greatest as far as that is known. Arrivals come in one
+    pattern. ended: whether the start came to its end, and was not cut short by the deadline.
     """
 
     yardstick: Yardstick
     seats: SeatedModels
     seed: int
     guess: float
-    low: float = 0.0
-    high: float = math.inf
-    step: float = LEAST_STEP**2
     over: bool = False
     ended: bool = False
     seen: list[tuple[Window, list[ServedFigures]]] = field(default_factory=list)
-    held: tuple[Window, list[ServedFigures]] | None = None
+    found: LoadMultiples = field(default_factory=LoadMultiples)
 
     def turn(self) -> None:
         """Run one window."""
@@ -287,33 +347,26 @@ class StartTurns:
             self.seen.append(self.yardstick.look(self.seats, self.seed + len(self.seen), least=least))
             self.over = self.ended = len(self.seen) == count or passed
             return
-        least = self.yardstick.start_times
+        least, found = self.yardstick.start_times, self.found
         self.seen.append(
-            self.yardstick.look(self.seats, self.seed, multiple=self.guess, least=least, until_missed=True)
+            self.yardstick.look(self.seats, self.seed, multiple=self.guess, least=least, until_late=HOPELESS)
         )
-        if self.yardstick.slack(self.seen[-1][0]) <= 0:
-            self.low, self.held = self.guess, self.seen[-1]
-        else:
-            self.high = self.guess
-        steps = 0  # that it is known to, once it is
-        if self.low and math.isfinite(self.high):
-            steps = round(math.log(self.high / self.low) / math.log(LEAST_STEP))
-            self.guess = self.low * LEAST_STEP ** (steps // 2)
-        else:
-            self.guess = self.low * self.step if self.low else self.high / self.step
-            self.step *= LEAST_STEP**2
-        self.ended = len(self.seen) == MOST_WINDOWS or steps == 1 or not LEAST_MULTIPLE <= self.guess <= MOST_MULTIPLE
+        found.add(self.guess, self.yardstick.slack(self.seen[-1][0]))
+        self.guess = found.greatest
+        within = LEAST_MULTIPLE <= self.guess <= MOST_MULTIPLE
+        told = found.exact or (found.near and len(found.looks) > 1)
+        self.ended = told or len(found.looks) == MOST_WINDOWS or not within
         self.over = self.ended or passed
 
     def measured(self) -> Measured:
         """Return what all turns came to."""
         yardstick, count = self.yardstick, len(self.seen)
         if yardstick.scenario.objective == "load":
-            told = self.held or self.seen[-1]
-            said = yardstick.measured(self.seats, *told, math.log(self.low or self.high), count)
-            if self.low:
+            said = yardstick.measured(self.seats, *self.seen[self.found.best], math.log(self.found.greatest), count)
+            if self.found.near or not self.found.missed:
                 return said
-            return replace(said, held=False, limit=f"its deadlines do not hold at {self.high:.2g} times the load")
+            least = self.found.least
+            return replace(said, held=False, limit=f"its deadlines do not hold at {least:.2g} times the load")
         window = pooled_window([w for w, _ in self.seen])
         figures = [served_figures(m, window.logs[m.name], window, 1.0) for m in yardstick.known(window)]
         rates = {f.name: [g.rate for _, told in self.seen for g in told if g.name == f.name] for f in figures}

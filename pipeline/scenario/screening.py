@@ -23,7 +23,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.figures import finite_or_none
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.configurations import MODE_KEYS, CandidateConfiguration
-from pipeline.scenario.figures import Measured, Yardstick
+from pipeline.scenario.figures import HOPELESS, MOST_WINDOWS, UNSERVED, LoadMultiples, Measured, Yardstick
 from pipeline.scenario.prediction import (
     IdleProbe,
     PairProbe,
@@ -101,14 +101,13 @@ class ConfigurationPredictor:
     ) -> list[CandidateConfiguration]:
         """Return configurations in the order in which they are predicted to be good; the others as they were, behind.
 
-        part: of what may be spent in all, until which more is probed. most_s: until the last first sight; where it is
-        short, a third of the share is spent all the same, as without any probe nothing can be said of what would fit.
-        Where predictions were too far off what has been measured, nothing is spent, and the order stays.
+        part: of what may be spent in all, until which more is probed. most_s: until the last first sight, of which half
+        is spent. Where predictions were too far off what has been measured, nothing is, and the order stays.
         """
         if not self.trusted or any(c.configuration.shared for c in candidates):
             return list(candidates)  # what phases do to one another in one copy is not probed
         begun_s, before_s = self.deadline.clock(), self.spent_s
-        allowed_s = min(self.allowed_s, max(self.allowed_s / 3, before_s + most_s / 2))
+        allowed_s = min(self.allowed_s, before_s + most_s / 2)
         for candidate in candidates:
             if self.spent_s < min(part * self.allowed_s, allowed_s):
                 self._probe(candidate.configuration)
@@ -122,22 +121,19 @@ class ConfigurationPredictor:
     def review(self, measured: Mapping[str, tuple[LoadConfiguration, Measured]]) -> ScenarioForecast:
         """Return how what was predicted compares with first sights, by the name of the configuration.
 
-        Under a load that should grow, load multiples are compared, by which configurations are ordered; else latencies.
+        Under a load that should grow, load multiples are compared, with what windows of the same few requests are
+        predicted to come to; else latencies.
         """
         rows: list[PredictedConfiguration] = []
         compared: dict[str, list[tuple[float, float]]] = {load.name: [] for load in self.scenario.models}
+        greatest: list[tuple[float, float, bool]] = []
         for name, (configuration, sight) in measured.items():
             service = self.service(configuration)
             if service is None:
                 continue
-            times = self.yardstick.times(sight.multiple, self.yardstick.sight_times)
-            predicted_s = predict_window(
-                self.scenario.scaled(sight.multiple),
-                service,
-                seconds=times.measured_s,
-                warm_up_s=times.fill_s,
-                seed=SIGHT_SEED,
-            )
+            predicted_s = self._window(service, sight.multiple)
+            if self.scenario.objective == "load":
+                greatest.append((self._greatest(service, sight.multiple), math.exp(sight.goodness), sight.held))
             for model, seconds in sight.seen_s.items():
                 if math.isfinite(predicted_s[model]):
                     compared[model].append((predicted_s[model], seconds))
@@ -146,18 +142,44 @@ class ConfigurationPredictor:
             sign = -1.0 if self.scenario.objective == "latency" else 1.0
             said = finite_or_none(math.exp(sign * value)) if math.isfinite(value) else None
             rows.append(PredictedConfiguration(name, said, finite, True, sight.multiple, dict(sight.seen_s)))
-        accuracy = compare_predictions(compared)
-        if self.scenario.objective == "load":  # of what held at none that was tried, the order alone is known
-            both = [(self.values.get(c.identity, math.nan), s.goodness, s.held) for c, s in measured.values()]
-            both = [(math.exp(a), math.exp(b), held) for a, b, held in both if math.isfinite(a - b)]
-            of_held = compare_predictions({"multiple": [(a, b) for a, b, held in both if held]})
-            accuracy = replace(of_held, rank_correlation=rank_correlation([(a, b) for a, b, _ in both]))
-        error = accuracy.median
+        accuracy = all_known = compare_predictions(compared)
+        if self.scenario.objective == "load":  # of what held at none that was tried, a guess is known
+            both = [(self.values.get(c.identity, math.nan), s.goodness) for c, s in measured.values()]
+            both = [(math.exp(a), math.exp(b)) for a, b in both if math.isfinite(a - b)]
+            all_known = compare_predictions({"multiple": [(a, b) for a, b, _ in greatest]})
+            accuracy = compare_predictions({"multiple": [(a, b) for a, b, held in greatest if held]})
+            accuracy = replace(accuracy, rank_correlation=rank_correlation(both))
+        error = accuracy.median if accuracy.count else all_known.median
         correlation = accuracy.rank_correlation if len(rows) >= LEAST_RANKED else math.nan
-        self.trusted = not (error > MOST_ERROR or correlation < LEAST_CORRELATION)
+        self.trusted = not (all_known.median > MOST_ERROR or correlation < LEAST_CORRELATION)
         return ScenarioForecast(
-            list(self.pairs), rows, finite_or_none(error), finite_or_none(correlation), accuracy.count, self.trusted
+            list(self.pairs),
+            rows,
+            finite_or_none(error),
+            finite_or_none(correlation),
+            accuracy.count or all_known.count,
+            self.trusted,
         )
+
+    def _window(self, service: ServiceModel, multiple: float) -> dict[str, float]:
+        """Return the percentiles that a first sight would see at a multiple of all rates."""
+        times = self.yardstick.times(multiple, self.yardstick.sight_times)
+        scenario, seconds = self.scenario.scaled(multiple), times.measured_s
+        return predict_window(scenario, service, seconds=seconds, warm_up_s=times.fill_s, seed=SIGHT_SEED)
+
+    def _greatest(self, service: ServiceModel, multiple: float) -> float:
+        """Return the greatest multiple of all rates that a first sight would find, which begins at one."""
+        found, deadlines = LoadMultiples(), {load.name: load.deadline_s for load in self.scenario.models}
+        while not found.looks or not (found.near or len(found.looks) == MOST_WINDOWS):
+            seen_s = self._window(service, multiple)
+            over = [
+                min(math.log(max(seconds, 1e-9) / deadlines[model]), math.log(HOPELESS))
+                for model, seconds in seen_s.items()
+                if math.isfinite(deadlines[model]) and not math.isnan(seconds)
+            ]
+            found.add(multiple, max(over, default=-UNSERVED))
+            multiple = found.greatest
+        return found.greatest
 
     def remedies(self, held: Sequence[tuple[LoadConfiguration, float]]) -> list[str]:
         """Return what is predicted to make the stated load fit, where only multiples below 1 of it were seen to hold.
@@ -165,6 +187,8 @@ class ConfigurationPredictor:
         held: configurations, the best first, and the multiple that each was seen to hold, 0 where it was not tried.
         What is said is of the first of which it can be told, at rates at which the simulator holds as much as was seen.
         """
+        if held and all(self.service(c) is None for c, _ in held):
+            self._probe(held[0][0])  # there was no time for more
         known = ((service, multiple) for c, multiple in held if (service := self.service(c)) is not None)
         service, multiple = next(known, (None, 0.0))
         if service is None:

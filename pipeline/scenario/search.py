@@ -45,11 +45,12 @@ from pipeline.scenario.configurations import (
 )
 from pipeline.scenario.figures import (
     CHECK_TIMES,
-    LEAST_STEP,
+    HOPELESS,
+    LEAST_MULTIPLE,
     MOST_MULTIPLE,
     SIGHT_TIMES,
-    STEP,
     TURNS,
+    LoadMultiples,
     Measured,
     StartTurns,
     Yardstick,
@@ -61,11 +62,11 @@ from pipeline.shared.payload import from_json
 from pipeline.system.json_lines import append_line, load_lines
 from runtime.measuring.contest.statistics import TWIN, Judgement, Rules, judge_starts
 from runtime.measuring.contest.variant import Variant
-from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench
+from runtime.measuring.load.bench import LoadConfiguration, LoadError, ScenarioBench, SeatedModels, Window
 
 ALONE_S, MOST_ALONE = 0.4, 500  # of a probe of one model, and latencies of it that are kept
 ALONE_SHARE, SCREENING_SHARE, CHECK_SHARE = 0.15, 0.45, 0.15  # of the time left at their beginning
-LAST = 0.9  # of the time left, that the last window may take
+LAST = 0.8  # of the time left, that the last window may take
 STATED_SHARE = 0.05  # of the time left, that is kept for the stated load where a greater one must hold before
 MOST_CHECK_SHARE = 0.4  # that the check has at most where it needs more
 ROUNDS = 2  # of neighbours of the best
@@ -76,14 +77,15 @@ ROOM = 0.8  # of the memory that is free, that all configurations of a start may
 TURN_REQUESTS = 10  # of the slowest model, that a turn in closed loops should see
 START = 1.8  # times a first sight that a start of the final takes, roughly
 START_TIMES = (1.0, 0.7, SIGHT_TIMES)  # as many requests as a percentile takes, in its windows: the most that fit
-START_WINDOWS = 3.5  # that it takes under a load that should grow, mostly
-STEP_SD = math.log(LEAST_STEP) / math.sqrt(6)  # of the log ratio of two multiples that are each known to a step
+START_WINDOWS = 1.8  # that it takes under a load that should grow, mostly
 NEARLY = 1.25  # factor by which what a final, or a start of it, seems to take may be off
 # First sights that a final may not take the time of, as baselines may not: some of what is usually good is among them.
 LEAST_SIGHTS, LEAST_SHARE = 8, 0.5  # and the share of the time left that they may take for it
-LOWERED = 3  # first sights that find a load multiple too great, after which less is tried
-GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples spread evenly: no two starts try the same multiples of the load
-LOWER, MOST_CHECKS = 0.93, 5  # of a multiple that a check has not confirmed, and how many it tries
+LOWERED, STEP = 3, 1.5  # first sights that find a load multiple too great, after which less is tried: by this at least
+# Times what seems to hold, that a check tries: first, as few requests miss a deadline by chance less often than many
+# do, and then; times what held, above which it tries more; how often it tries.
+FIRST_LOWER, LOWER, RAISE, MOST_CHECKS = 0.85, 0.93, 1.1, 5
+CHECKS = 1.5  # that time is kept for: one that fails is short, mostly
 
 UNTRIED = "not tried within the budget"
 
@@ -194,7 +196,9 @@ class ScenarioSearch:
         share = self.deadline.share(SCREENING_SHARE)
         self._screen(self.space.baselines(best_alone), share)
         first = self.space.first()
-        order = predictor.rank(first, FIRST_SHARE, self._sights_left_s(share))
+        order = first
+        if self._sights_left_s(share) > 2 * USUAL * self._sight_s:  # else little but what is usually good is tried
+            order = predictor.rank(first, FIRST_SHARE, self._sights_left_s(share))
         self._screen(first[:USUAL], share)
         predictor.review(self._sights())
         self._screen(order if predictor.trusted else first, share)
@@ -381,7 +385,7 @@ class ScenarioSearch:
         needed_s = self.yardstick.times(least=CHECK_TIMES).due_s
         if objective == "load":
             stated_s = min(self.yardstick.times().due_s, STATED_SHARE * left_s)
-            needed_s = self.yardstick.times(self.bar, CHECK_TIMES).due_s + stated_s
+            needed_s = CHECKS * self.yardstick.times(self.bar, CHECK_TIMES).due_s + stated_s
         return min(MOST_CHECK_SHARE * left_s, max(share_s, needed_s))
 
     @property
@@ -441,7 +445,6 @@ class ScenarioSearch:
         told: dict[str, dict[str, Any]] = {}
         turns: dict[str, StartTurns] = {}
         sights = {e.candidate.configuration.identity: e.sight for e in self.entrants.values() if e.sight is not None}
-        spread = number * GOLDEN % 1 * math.log(LEAST_STEP)
 
         def fail(key: str, error: LoadError) -> None:
             told[key] = {"error": asdict(error.failed), "model": error.model}
@@ -453,7 +456,7 @@ class ScenarioSearch:
                 try:
                     seats = stack.enter_context(self.bench.seat(entrant.candidate.configuration, fresh=False))
                     sight = sights[entrant.candidate.configuration.identity]
-                    guess = nearest_multiple(sight.goodness, spread)
+                    guess = min(MOST_MULTIPLE, max(LEAST_MULTIPLE, math.exp(sight.goodness)))
                     turns[key] = StartTurns(yardstick, seats, 100 * number, guess)
                 except LoadError as error:
                     fail(key, error)
@@ -597,8 +600,7 @@ class ScenarioSearch:
         doubled: ContendingConfiguration | None = None,
     ) -> Judgement:
         """Return what the starts say. doubled: whose double the twin is, if it is not the control."""
-        least_sd = STEP_SD if self.scenario.objective == "load" else 0.0
-        rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts, least_sd=least_sd)
+        rules = Rules(self.settings.level, self.settings.least, self.settings.least_starts)
         there = [e for e in self.entrants.values() if e.starts and not (e.left and e in baselines)]
 
         def beside(other: ContendingConfiguration) -> dict[str, list[float]]:
@@ -653,16 +655,11 @@ class ScenarioSearch:
                     told = [f.holds for f in stated]
                     holds_all = False if False in told else True if all(told) else None
                     return CheckRecord(0.0, stated, [], holds_all, one_second(window))
-                holds, greatest = False, list[ServedFigures]()
-                for i in range(MOST_CHECKS):
-                    multiple *= LOWER if i else 1.0
-                    look = within(CHECK_TIMES).look
-                    window, greatest = look(seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES)
-                    holds = self.yardstick.slack(window) <= 0
-                    if holds or self.deadline.left_s < self.yardstick.times().due_s:
-                        break
+                multiple, window, greatest = self._greatest(seats, FIRST_LOWER * multiple, within)
+                holds = self.yardstick.slack(window) <= 0
                 stated = list[ServedFigures]()  # a greater load tells of it, if time is up
-                if not (holds and multiple >= 1 and self.deadline.left_s < self._shortest_s):
+                stated_s = self.yardstick.times().due_s
+                if not (holds and multiple >= 1 and LAST * self.deadline.left_s < stated_s):
                     _, stated = within(part=LAST).look(seats, 9_000)
                 untold = any(
                     f.latency_s is None and f.holds is None
@@ -674,17 +671,27 @@ class ScenarioSearch:
             self.say(f"the check failed: {error.cause}")
             return None
 
-
-def nearest_multiple(goodness: float, spread: float) -> float:
-    """Return the multiple to begin a start with: all configurations try multiples of one row.
-
-    goodness: the logarithm of what seems to hold; spread: that of where the row begins.
-
-    >>> nearest_multiple(0.0, 0.0), round(nearest_multiple(math.log(1.6), 0.0), 6)
-    (1.0, 1.5)
-    """
-    step = 2 * math.log(LEAST_STEP)
-    return math.exp(step * round(goodness / step) + spread) if math.isfinite(goodness) else 1.0
+    def _greatest(
+        self, seats: SeatedModels, multiple: float, within: Callable[[float], Yardstick]
+    ) -> tuple[float, Window, list[ServedFigures]]:
+        """Return the greatest load multiple that a check has seen to hold, or the least it tried, and its window."""
+        found, held = LoadMultiples(), None
+        for i in range(MOST_CHECKS):
+            window, figures = within(CHECK_TIMES).look(
+                seats, 9_001 + i, multiple=multiple, least=CHECK_TIMES, until_late=HOPELESS
+            )
+            slack, last = self.yardstick.slack(window), (multiple, window, figures)
+            found.add(multiple, slack)
+            if slack > 0 and held is not None:
+                break
+            multiple = LOWER * (found.greatest if slack <= 0 else min(multiple, found.greatest))
+            if slack <= 0:
+                held = last
+                if found.missed or multiple <= RAISE * held[0]:
+                    break
+            if self.deadline.left_s < self.yardstick.times(multiple, CHECK_TIMES).due_s:
+                break
+        return held or last
 
 
 def _start_key(entrant: ContendingConfiguration) -> str:

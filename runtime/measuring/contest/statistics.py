@@ -28,15 +28,13 @@ class Rules:
     """When a gain is claimed.
 
     level: that all claims hold together. least: a share; gains below it are not worth a claim. least_starts: before a
-    claim is made at all. look: the number of starts at which a contest that is already decided ends. least_sd: of log
-    ratios, where these are known in steps.
+    claim is made at all. look: the number of starts at which a contest that is already decided ends.
     """
 
     level: float = 0.95
     least: float = 0.02
     least_starts: int = 3
     look: int = 5
-    least_sd: float = 0.0
 
     def __post_init__(self) -> None:
         if not (0 < self.level < 1 and 0 <= self.least < 1 and self.least_starts >= 2):
@@ -84,15 +82,14 @@ class Spread:
     freedom: float
 
     @classmethod
-    def of(cls, series: Sequence[Sequence[float]], least_sd: float = 0.0) -> Spread:
+    def of(cls, series: Sequence[Sequence[float]]) -> Spread:
         """Return the spread of several variants' log ratios; it is told by those that have two or more."""
         series = [values for values in series if len(values) > 1]
         if not series:
             return cls(math.inf, 0.0)
         own = [len(values) - 1 for values in series]
         squares = sum(n * float(np.var(values, ddof=1)) for n, values in zip(own, series, strict=True))
-        sd = max(least_sd, math.sqrt(squares / sum(own)))
-        return cls(sd, sum(own) / (1 + (len(series) - 1) * SHARED**2))
+        return cls(math.sqrt(squares / sum(own)), sum(own) / (1 + (len(series) - 1) * SHARED**2))
 
     def interval(self, values: Sequence[float], level: float) -> tuple[float, float, float]:
         """Return (mean, low, high) of one variant's log ratios; both ends are infinite for a single start."""
@@ -143,10 +140,10 @@ def judge_starts(
     as well, which takes no further correction (an intersection of tests).
     """
     level = 1 - (1 - rules.level) / (max(1, contenders) * looks)
-    spread = Spread.of(list(log_ratios.values()), rules.least_sd)
+    spread = Spread.of(list(log_ratios.values()))
     noise, disturbed = _twin_noise(log_ratios.get(TWIN, ()), spread, rules)
     least = math.log1p(rules.least)
-    others = [(Spread.of(list(table.values()), rules.least_sd), table) for table in (over or {}).values()]
+    others = [(Spread.of(list(table.values())), table) for table in (over or {}).values()]
     baselines = set(over or {})
     ratios: dict[str, RatioEstimate] = {}
     claimed: list[tuple[float, str]] = []

@@ -12,9 +12,8 @@ What is due before the load has filled the machine, or after the measured part, 
 last is due, what is still waiting has `drain_s` to be served; then it counts as dropped. A model that raises an error,
 or hangs, is named, and the others go on.
 
-A load that asks only whether deadlines hold ends as soon as one does not: once more requests of an open loop are late
-than its percentile leaves out of all that are drawn. What was due by then and was neither served nor late yet does not
-count.
+A load may end early: once more requests of an open loop than its percentile leaves out, of all that are drawn, take
+longer than so many deadlines. What was due by then and was neither served nor as late yet does not count.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ Serve = Callable[[], object]  # runs one inference
 class LoadTimes:
     """Seconds: until the load has filled the machine, of the part that counts, of load behind it, and to finish.
 
-    hang_s: that one inference may take once all time is over, before its model is said to hang. until_missed: whether
-    it ends where a deadline is missed.
+    hang_s: that one inference may take once all time is over, before its model is said to hang. until_late: deadlines,
+    by which it ends where a percentile takes longer.
     """
 
     fill_s: float
@@ -49,7 +48,7 @@ class LoadTimes:
     tail_s: float
     drain_s: float
     hang_s: float = 10.0
-    until_missed: bool = False
+    until_late: float = math.inf
 
     def counts(self, origin_s: float) -> bool:
         """Return whether a request counts, the first of whose chain was due then."""
@@ -87,7 +86,7 @@ class ModelQueue:
 
     arrivals: of an open loop, in their order; next: how many of them were taken. waiting: those of closed loops and
     chains; None at the end. served: (due, origin, end) of each, end nan where it was dropped. late: how many that count
-    missed the deadline; most_late: how many may.
+    took longer than limit_s; most_late: how many may.
     """
 
     load: ModelLoad
@@ -99,6 +98,7 @@ class ModelQueue:
     served: list[tuple[float, float, float]] = field(default_factory=list)
     error: Exception | None = None
     late: int = 0
+    limit_s: float = math.inf
     most_late: float = math.inf
 
 
@@ -130,8 +130,9 @@ class Drive:
             for load in scenario.models
         }
         self._pending = sum(len(q.arrivals) + q.load.concurrency for q in self.queues.values())
-        for q in self.queues.values() if times.until_missed else ():
-            if q.load.rate and math.isfinite(q.load.deadline_s):
+        for q in self.queues.values():
+            q.limit_s = times.until_late * q.load.deadline_s
+            if q.load.rate and math.isfinite(q.limit_s):
                 n = sum(map(times.counts, q.arrivals))
                 q.most_late = n - rank_of(q.load.percentile, n)
 
@@ -214,7 +215,7 @@ class Drive:
                 again = False
             self._pending += more - 1 + again
             finished = not self._pending
-            q.late += self.times.counts(taken.chain.origin_s) and not end_s - taken.chain.origin_s <= q.load.deadline_s
+            q.late += self.times.counts(taken.chain.origin_s) and not end_s - taken.chain.origin_s <= q.limit_s
             if q.late > q.most_late and not self._stopped:
                 self._missed_s, finished = min(self._missed_s, now_s), True
         for load, count in caused:
@@ -237,7 +238,7 @@ class Drive:
         due_s, origin_s, end_s = table.T
         measured = np.array([self.times.counts(s) for s in origin_s.tolist()], np.bool_)
         if math.isfinite(self._missed_s):
-            measured &= ~np.isnan(end_s) | (self._missed_s - origin_s > q.load.deadline_s)
+            measured &= ~np.isnan(end_s) | (self._missed_s - origin_s > q.limit_s)
         return RequestLog(due_s, origin_s, end_s, measured)
 
 

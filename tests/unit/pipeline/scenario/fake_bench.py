@@ -28,21 +28,21 @@ def serve(load: ModelLoad, seconds: float, times: LoadTimes, seed: int) -> Reque
     return RequestLog(due_s, due_s, end_s, (due_s >= times.fill_s) & (due_s < times.fill_s + times.measured_s))
 
 
-def missing_s(load: ModelLoad, log: RequestLog) -> float:
-    """Return when it is certain that a deadline is missed; inf if it is not."""
-    late_s = np.sort(log.end_s[log.measured & (log.end_s - log.origin_s > load.deadline_s)])
+def missing_s(load: ModelLoad, log: RequestLog, until_late: float) -> float:
+    """Return when it is certain that a percentile takes longer than so many deadlines; inf if it does not."""
+    late_s = np.sort(log.end_s[log.measured & (log.end_s - log.origin_s > until_late * load.deadline_s)])
     may = int(log.measured.sum()) - rank_of(load.percentile, int(log.measured.sum()))
     return float(late_s[may]) if len(late_s) > may else math.inf
 
 
-def cut(log: RequestLog, at_s: float, deadline_s: float) -> RequestLog:
-    """Return what is known at a time: what is neither served nor late by then does not count."""
+def cut(log: RequestLog, at_s: float, limit_s: float) -> RequestLog:
+    """Return what is known at a time: what is neither served nor as late by then does not count."""
     due_s, origin_s, end_s, measured = (
         each[log.due_s < at_s] for each in (log.due_s, log.origin_s, log.end_s, log.measured)
     )
     waiting = end_s > at_s
     return RequestLog(
-        due_s, origin_s, np.where(waiting, np.nan, end_s), measured & (~waiting | (at_s - origin_s > deadline_s))
+        due_s, origin_s, np.where(waiting, np.nan, end_s), measured & (~waiting | (at_s - origin_s > limit_s))
     )
 
 
@@ -71,10 +71,10 @@ class FakeSeats:
         logs = {
             m.name: serve(m, noise * bench.seconds(m.name, self.configuration), times, seed) for m in scenario.models
         }
-        missed_s = min(missing_s(m, logs[m.name]) for m in scenario.models) if times.until_missed else math.inf
+        missed_s = min(missing_s(m, logs[m.name], times.until_late) for m in scenario.models)
         bench.clock.now_s += min(times.due_s, missed_s)
         if math.isfinite(missed_s):
-            logs = {m.name: cut(logs[m.name], missed_s, m.deadline_s) for m in scenario.models}
+            logs = {m.name: cut(logs[m.name], missed_s, times.until_late * m.deadline_s) for m in scenario.models}
         return Window(logs, min(times.measured_s, missed_s - times.fill_s), 1.0, bench.peak_bytes, bench.fails)
 
 

@@ -106,9 +106,9 @@ def test_predictions_are_told_with_how_far_they_are_off(tmp_path: Path) -> None:
     assert all(0 < ratio < 1.05 for pair in forecast.pairs for ratio in pair.over_alone)
     reserved = next(p for p in forecast.pairs if "reserved" in p.configuration)
     assert min(reserved.over_alone) == pytest.approx(1 / 1.05, rel=0.05)
-    assert forecast.compared >= 8
+    assert forecast.compared >= 3  # those that held near a multiple that was tried
     assert forecast.error is not None
-    assert forecast.error < 0.25
+    assert forecast.error < 0.1
     assert forecast.rank_correlation is not None
     assert forecast.rank_correlation > 0.8
     assert forecast.remedies == []

@@ -88,7 +88,7 @@ def test_an_overload_ends_and_what_was_not_served_counts_as_dropped() -> None:
 
 
 def test_a_load_ends_as_soon_as_a_deadline_is_missed_for_certain() -> None:
-    times = LoadTimes(0.02, 1.2, 0.0, drain_s=0.5, until_missed=True)
+    times = LoadTimes(0.02, 1.2, 0.0, drain_s=0.5, until_late=1.0)
     load = ModelLoad("a", rate=100, deadline_s=0.02)
     slow = ModelLoad("b", rate=200, deadline_s=10.0)
     drive = Drive(
@@ -110,7 +110,7 @@ def test_a_load_ends_as_soon_as_a_deadline_is_missed_for_certain() -> None:
 
 
 def test_a_load_whose_deadlines_hold_is_not_cut_short() -> None:
-    times = LoadTimes(0.02, 0.3, 0.0, drain_s=0.5, until_missed=True)
+    times = LoadTimes(0.02, 0.3, 0.0, drain_s=0.5, until_late=1.0)
     missed = iter([0.05])  # one of about sixty is late, and so are those that wait for it
     load = ModelLoad("a", rate=200, deadline_s=0.04, percentile=80)
     log = run({"a": [lambda: time.sleep(next(missed, 0.0))]}, load, times=times)["a"]
