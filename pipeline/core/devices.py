@@ -13,6 +13,7 @@ from pipeline.core.arrays import Float64, Int64, frozen
 from pipeline.core.graph import Graph, Grouping, sum_per_group
 
 Origin = Literal["measured", "modelled", "given"]
+AUTO_BATCH = "BATCH"  # begins the target of a device whose requests OpenVINO computes together
 DATAFLOW = "DATAFLOW"  # begins the target of what runs in segments, as HETERO does of what OpenVINO splits
 
 

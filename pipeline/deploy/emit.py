@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.devices import AUTO_BATCH
 from pipeline.core.errors import DeviceError, StoreError, UnknownNameError, UsageError
 from pipeline.deploy.annotated import onnx_session
 from pipeline.deploy.rendering import render_template
@@ -171,6 +172,8 @@ def for_compiling(plain: PlainTarget) -> dict[str, str]:
     """
     if plain.target in plain.devices:
         return dict(plain.devices[plain.target])
+    if plain.target.startswith(f"{AUTO_BATCH}:"):  # which takes its device's as its own
+        return {**plain.properties, **next(iter(plain.devices.values()))}
     each = ",".join(
         f"{name}:{{{','.join(f'{key}:{value}' for key, value in properties.items())}}}"
         for name, properties in plain.devices.items()

@@ -162,7 +162,8 @@ class Deployment:
     def _listed(self) -> list[str]:
         """Return the plug-ins of the devices that the target lists, in its order."""
         plugins = {d.openvino_name: d.plugin for d in self.record.devices.values()}
-        return [plugins[name] for name in self.record.target.partition(":")[2].split(",") if name]
+        listed = [name.partition("(") for name in self.record.target.partition(":")[2].split(",") if name]
+        return [f"{plugins[name]}{paren}{size}" for name, paren, size in listed]  # BATCH:CPU(4)
 
 
 def runs_in_segments(target: str) -> bool:

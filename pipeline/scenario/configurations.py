@@ -19,6 +19,8 @@ from runtime.measuring.contest.space import (
     RESERVATION,
     STREAMS,
     THREADS,
+    auto_batch_of,
+    auto_batched,
     fast_first,
     settings_variant,
     thread_counts,
@@ -37,6 +39,7 @@ HINTS: tuple[ConfigurationKind, ...] = ("defaults", "latency hint", "throughput 
 MOST_SHARES = 8  # ways to divide the processors among the models that are tried at first
 MOST_ASSIGNED = 64  # ways to give models to plug-ins that are tried at first
 MOST_REQUESTS = 4
+FIRST_BATCH, MOST_BATCH = 4, 32  # requests of a model that are computed together
 USUAL = 3  # that are tried before all others: threads in proportion, reserved and not, and a stream per processor
 # How models keep their threads apart: on processors reserved for each, wherever the system puts them, or pinned.
 MODES: Mapping[str, Mapping[str, str]] = {
@@ -218,7 +221,7 @@ class ConfigurationSpace:
         return [c for c in {c.configuration.identity: c for c in made}.values() if c.configuration.identity != own]
 
     def _steps(self, name: str, variant: Variant) -> Iterator[Variant]:
-        """Yield one model one step further: threads, requests with as many streams, precision, priority, plug-in."""
+        """Yield one model a step further: threads, requests and streams, batch, precision, priority, plug-in."""
         (device,) = variant.devices
         given, streams = device.properties, int(device.properties.get(STREAMS, "1"))
         if THREADS in given:
@@ -232,6 +235,9 @@ class ConfigurationSpace:
                 yield self._changed(name, variant, new, requests=more)
         if variant.requests == streams:
             yield self._changed(name, variant, {}, requests=streams + 1)
+        batch = auto_batch_of(variant)
+        for size in {batch // 2, min(MOST_BATCH, batch * 2)} - {0, batch} if batch > 1 else {FIRST_BATCH}:
+            yield self._changed(name, variant, {}, requests=streams, batch=size)
         plugins = self.plugins[name]
         axes = {PRECISION: plugins[device.plugin].precisions}
         if len(self.names) > 1 and PRIORITY in plugins[device.plugin].settable:
@@ -244,13 +250,22 @@ class ConfigurationSpace:
                 yield self.setting(name, {}, plugin=plugin)
 
     def _changed(
-        self, name: str, variant: Variant, new: Mapping[str, str], *, requests: int = 0, drop: Sequence[str] = ()
+        self,
+        name: str,
+        variant: Variant,
+        new: Mapping[str, str],
+        *,
+        requests: int = 0,
+        batch: int = 0,
+        drop: Sequence[str] = (),
     ) -> Variant:
         (device,) = variant.devices
         kept = {key: value for key, value in device.properties.items() if key not in drop}
         cpu = KINDS.get(device.plugin.partition(".")[0]) == "cpu"
         told = {key: value for key, value in new.items() if cpu or key == PRIORITY}
-        return self.setting(name, {**kept, **told}, requests or variant.requests, device.plugin)
+        changed = self.setting(name, {**kept, **told}, requests or variant.requests, device.plugin)
+        size = batch or auto_batch_of(variant)
+        return auto_batched(changed, size) if size > 1 else changed
 
 
 def compositions(n: int, k: int) -> Iterator[tuple[int, ...]]:

@@ -45,7 +45,8 @@ class Measured:
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the
     greatest window in which deadlines held, or else in the least. seen_s: model -> its percentile of the requests of
     that window, however few they were. turns: goodness of each window in closed loops. held: whether goodness is of a
-    load multiple near one that was tried; else it is a guess, and deadlines held at none.
+    load multiple near one that was tried; else it is a guess, and deadlines held at none. others: share of the
+    processors that other processes took.
     """
 
     goodness: float
@@ -62,6 +63,7 @@ class Measured:
     seen_s: Mapping[str, float] = field(default_factory=dict)
     turns: Sequence[float] = ()
     held: bool = True
+    others: float = 0.0
 
     def log_ratio(self, other: Measured) -> float:
         """Return the log of how many times as good it is as another of the same start: the median over their turns."""
@@ -318,7 +320,18 @@ class Yardstick:
         }
         finite_s = {name: seconds for name, seconds in seen_s.items() if math.isfinite(seconds)}
         multiple = max((f.multiple for f in figures), default=0.0) or 1.0
-        return Measured(goodness, figures, *taken, precisions, requests, broken, window.failed, multiple, finite_s)
+        return Measured(
+            goodness,
+            figures,
+            *taken,
+            precisions,
+            requests,
+            broken,
+            window.failed,
+            multiple,
+            finite_s,
+            others=window.others,
+        )
 
 
 @dataclass(slots=True)
@@ -394,4 +407,5 @@ def pooled_window(windows: Sequence[Window]) -> Window:
         float(np.mean([w.processor_s for w in windows])),
         max(w.peak_bytes for w in windows),
         failed,
+        float(np.mean([w.others for w in windows])),
     )

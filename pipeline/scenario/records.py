@@ -153,6 +153,8 @@ class ScenarioContest:
     """What the comparison as a whole has come to; see `pipeline.placing.records.ContestRecord` for the like fields.
 
     control: the best of the baselines that are not tuned. over: baseline -> how many times as good the answer is.
+    others: share of the processors that other processes took while models were under load, the median of what was
+    measured.
     """
 
     control: str
@@ -163,6 +165,7 @@ class ScenarioContest:
     disturbed: bool
     over: dict[str, RatioEstimate] = field(default_factory=dict)
     missing_s: float = 0.0
+    others: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -409,8 +409,10 @@ def _contest_record(found: ScenarioOutcome, settings: MeasureSettings) -> Scenar
     names = judgement.claimed if judgement is not None else ()
     claimed = [name for name in names if found.entrants[name].candidate.kind == "searched"]
     disturbed = judgement is not None and judgement.disturbed
+    measured = [m for e in found.entrants.values() for m in (*e.starts.values(), *([e.sight] if e.sight else []))]
+    others = float(np.median([m.others for m in measured])) if measured else 0.0
     return ScenarioContest(
-        found.control, settings.level, settings.least, claimed, noise, disturbed, over, found.missing_s
+        found.control, settings.level, settings.least, claimed, noise, disturbed, over, found.missing_s, others
     )
 
 
@@ -464,7 +466,7 @@ def _write_result(
         best=answer.name,
         verdict=verdict,
         speedup=gain,
-        notes=scenario_notes(scenario.objective, rows, check, forecast),
+        notes=scenario_notes(scenario.objective, rows, check, forecast, contest.others),
         contest=contest,
         check=check,
         alone=[payload.from_json(AloneRecord, row) for row in document["alone"]],

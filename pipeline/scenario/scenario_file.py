@@ -196,10 +196,12 @@ def _read_model(entry: ScenarioModel, folder: Path, faults: Faults) -> list[tupl
 def phase_ranges(sources: Sequence[ModelSource]) -> tuple[str, ...]:
     """Return the sizes of all phases of a model as --shape-range takes them, and --shape where they are equal.
 
-    None where phases name different inputs, or sizes that cannot be written so.
+    None where phases name different inputs, or sizes that cannot be written so, such as 0 for a cache that is empty.
 
     >>> phase_ranges([ModelSource("m", ("x[1,32]", "y=1x8"), ""), ModelSource("m", ("x[1,1]", "y=1x8"), "")])
     ('x=1x32|1', 'y=1x8')
+    >>> phase_ranges([ModelSource("m", ("x[1,0]",), ""), ModelSource("m", ("x[1,1]",), "")])
+    ()
     """
     inputs: dict[str, list[list[str]]] = {}
     for source in sources:
@@ -214,7 +216,10 @@ def phase_ranges(sources: Sequence[ModelSource]) -> tuple[str, ...]:
         if len(shapes) != len(sources) or len({len(shape) for shape in shapes}) != 1:
             return ()
         columns = ["|".join(dict.fromkeys(column)) for column in zip(*shapes, strict=True)]
-        if any(column.count("|") + 1 not in (1, len(sources)) for column in columns):
+        if any(
+            column.count("|") + 1 not in (1, len(sources)) or column.startswith("0") or "|0" in column
+            for column in columns
+        ):
             return ()
         ranges.append(f"{name}={'x'.join(columns)}".removeprefix("="))
     return tuple(ranges)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pipeline.core.estimates import RatioEstimate
 from pipeline.core.figures import bytes_text
 from pipeline.core.scenario import ScenarioObjective
+from pipeline.result.result_text import DISTURBED
 from pipeline.scenario.records import (
     CheckRecord,
     ConfigurationRecord,
@@ -84,9 +85,18 @@ def scenario_notes(
     rows: Sequence[ConfigurationRecord],
     check: CheckRecord | None,
     forecast: ScenarioForecast | None = None,
+    others: float = 0.0,
 ) -> list[str]:
-    """Return what else there is to say: percentiles that cannot be told, deadlines missed, what failed."""
+    """Return what else there is to say: percentiles that cannot be told, deadlines missed, what failed.
+
+    others: share of the processors that other processes took.
+    """
     notes: list[str] = []
+    if others > DISTURBED:
+        notes.append(
+            f"Other processes took {others:.0%} of the processors while models were under load. Measure again while "
+            "the machine is quiet."
+        )
     if check is not None and check.holds is None and any(f.latency_s is None for f in check.stated):
         short = [f.name for f in check.stated if f.latency_s is None and not f.dropped]
         if short and objective != "throughput":

@@ -57,6 +57,15 @@ def usable_processors(root: Path = ROOT) -> UsableProcessors:
     return UsableProcessors(ids, cpu_quota(root), os.cpu_count() or 1)
 
 
+def busy_seconds() -> float:
+    """Return how long the processors that this process may use have been busy, whoever used them, since the start."""
+    import psutil
+
+    every, ids = psutil.cpu_times(percpu=True), usable_processors().ids
+    mine = [times for i, times in enumerate(every) if i in ids] or every
+    return sum(t.user + t.system + getattr(t, "nice", 0.0) for t in mine)  # Windows knows no nice processes
+
+
 def cpu_quota(root: Path = ROOT) -> float | None:
     """Return how many processors' worth of time the process's control groups leave it; None without a limit.
 

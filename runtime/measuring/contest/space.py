@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import AUTO_BATCH, DeviceSpec
 from pipeline.shared.model_forms import FILLED, INT8_LSTM, ModelForm
 from pipeline.system.process import cpu_count
 from runtime.machines.cpu_topology import cpu_topology
@@ -17,6 +17,7 @@ THREADS = "INFERENCE_NUM_THREADS"
 STREAMS = "NUM_STREAMS"
 PINNING = "ENABLE_CPU_PINNING"
 RESERVATION = "ENABLE_CPU_RESERVATION"  # processors of one compiled model are not given to the next
+BATCH_TIMEOUT, BATCH_WAIT_MS = "AUTO_BATCH_TIMEOUT", "1"  # how long a request waits for others
 HYPER_THREADING = "ENABLE_HYPER_THREADING"
 CORE_TYPE = "SCHEDULING_CORE_TYPE"
 PARTITIONER = "TBB_PARTITIONER"
@@ -252,6 +253,29 @@ def settings_variant(
         batch=batch,
         rewrite=rewrite,
     )
+
+
+def auto_batched(variant: Variant, size: int) -> Variant:
+    """Return a setting whose requests OpenVINO computes together: as many as `size` that come within a millisecond.
+
+    Twice as many are in flight, so that some can wait while others are computed. Models without a batch are refused.
+
+    Source: OpenVINO's documentation, Automatic Batching.
+    """
+    return replace(
+        variant,
+        name=f"{variant.name} batches of {size}",
+        target=f"{AUTO_BATCH}:{variant.target}({size})",
+        properties={**variant.properties, BATCH_TIMEOUT: BATCH_WAIT_MS},
+        single=False,
+        requests=2 * size,
+    )
+
+
+def auto_batch_of(variant: Variant) -> int:
+    """Return how many requests a setting computes together at most; 1 where each is on its own."""
+    mode, _, rest = variant.target.partition(":")
+    return int(rest.partition("(")[2].rstrip(")")) if mode == AUTO_BATCH else 1
 
 
 def settings_name(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = "") -> str:

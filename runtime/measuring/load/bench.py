@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad, RequestLog, chain_to
 from pipeline.core.settings import MeasureSettings
+from pipeline.system.process import cpu_count
+from pipeline.system.processors import busy_seconds
 from runtime.measuring.contest.variant import Variant, describe_variant
 from runtime.measuring.load.drive import LoadTimes
 from runtime.measuring.load.worker import load_logs
@@ -70,7 +72,8 @@ class Window:
     """What became of the requests of every model under load.
 
     measured_s: of the part that counts. processor_s: per second of load; peak_bytes: both of all processes. failed:
-    models that failed; the requests of the others are what they are.
+    models that failed; the requests of the others are what they are. others: share of the processors that processes
+    of somebody else took meanwhile.
     """
 
     logs: Mapping[str, RequestLog]
@@ -78,6 +81,7 @@ class Window:
     processor_s: float = 0.0
     peak_bytes: int = 0
     failed: Mapping[str, MeasurementFailed] = field(default_factory=dict)
+    others: float = 0.0
 
 
 class LoadError(ChildError):
@@ -233,13 +237,15 @@ class Seats:
             LoadError: the only process ended.
         """
         scenario = replace(scenario, models=tuple(self._driven(load) for load in scenario.models))
-        begin_s = time.perf_counter() + BEGIN_S * (len(self.children) > 1)
+        begun, busy_s, own_s = time.perf_counter(), busy_seconds(), time.process_time()
+        begin_s = begun + BEGIN_S * (len(self.children) > 1)
         asked = [(group, child) for group, child in self.children.items() if self._of(scenario, group).models]
         with ThreadPoolExecutor(len(asked)) as pool:
             parts = [
                 pool.submit(self._drive, child, self._of(scenario, group), times, seed, begin_s)
                 for group, child in asked
             ]
+        took_s, busy_s, own_s = time.perf_counter() - begun, busy_seconds() - busy_s, time.process_time() - own_s
         logs: dict[str, RequestLog] = {}
         failed: dict[str, MeasurementFailed] = {}
         processor_s, peak_bytes, measured_s = 0.0, 0, 0.0
@@ -259,7 +265,8 @@ class Seats:
             failed |= {name: MeasurementFailed(**why) for name, why in answer["failed"].items()}
             processor_s += answer["processor_s"]
             measured_s = max(measured_s, answer["measured_s"])
-        return Window(logs, measured_s or times.measured_s, processor_s, peak_bytes, failed)
+        others = max(0.0, (busy_s - own_s) / took_s - processor_s) / cpu_count()
+        return Window(logs, measured_s or times.measured_s, processor_s, peak_bytes, failed, others)
 
     def _driven(self, load: ModelLoad) -> ModelLoad:
         idle = not (load.rate or load.concurrency or load.after)

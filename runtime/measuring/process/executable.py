@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import AUTO_BATCH, DeviceSpec
 from runtime.executor.placed import PlacedModel, SegmentCompiler
 from runtime.executor.segments import Segmentation, SegmentSpec
 from runtime.executor.splitting import how_to_run, placed_in_memory
@@ -109,13 +109,17 @@ class KeptSegments:
 
 @dataclass(slots=True)
 class CompiledExecutable:
-    """A model that OpenVINO compiled as a whole, perhaps for HETERO or AUTO."""
+    """A model that OpenVINO compiled as a whole, perhaps for HETERO or AUTO.
+
+    together: whether OpenVINO computes several requests at once.
+    """
 
     compiled: ov.CompiledModel
     requests: Sequence[ov.InferRequest]
     stateful: bool
     compile_s: float
     cached: bool
+    together: bool = False
 
     @classmethod
     def of(cls, command: Mapping[str, Any], model: ov.Model, core: ov.Core) -> Self:
@@ -132,7 +136,9 @@ class CompiledExecutable:
         # Asked of the model: AUTO over several devices refuses to say whether a request has state.
         stateful = bool(model.get_variables())
         cached = "CACHE_DIR" in properties and bool(compiled.get_property("LOADED_FROM_CACHE"))
-        return cls(compiled, [compiled.create_infer_request() for _ in range(count)], stateful, compile_s, cached)
+        requests = [compiled.create_infer_request() for _ in range(count)]
+        together = command["target"].startswith(f"{AUTO_BATCH}:")
+        return cls(compiled, requests, stateful, compile_s, cached, together)
 
     def with_new_requests(self) -> Self:
         """Return the same compiled model with as many requests, which nobody else uses."""
@@ -145,8 +151,13 @@ class CompiledExecutable:
                 request.set_tensor(port, ov.Tensor(value))
 
     def infer(self) -> None:
-        """Run one inference."""
+        """Run one inference, beside it those of the other requests where they are computed together."""
+        others = self.requests[1:] if self.together else ()
+        for request in others:
+            request.start_async()
         self.requests[0].infer()
+        for request in others:
+            request.wait()
 
     def outputs(self) -> list[npt.NDArray[Any]]:
         """Return the outputs of the last inference, in the model's order."""

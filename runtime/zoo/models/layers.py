@@ -128,7 +128,8 @@ class RandomWeights:
         before, after = sizes
         weight = self.normal((after, before), f"{name}.weight", std=sqrt(1 / before))
         y = op.matmul(x, weight, False, True, name=name)
-        return op.add(y, self.normal((1,) * (len(y.shape) - 1) + (after,), f"{name}.bias", std=0.1), name=f"{name}.add")
+        ones = (1,) * (y.get_output_partial_shape(0).rank.get_length() - 1)
+        return op.add(y, self.normal((*ones, after), f"{name}.bias", std=0.1), name=f"{name}.add")
 
     def layer_norm(self, x: Node, width: int, name: str) -> Node:
         """Return x normalised over its last axis, then scaled and shifted.

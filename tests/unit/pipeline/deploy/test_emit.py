@@ -24,13 +24,13 @@ from coarsen.reading.model.read import read_model, read_shaped
 from coarsen.reading.sizes.shapes import InputShapes
 from pipeline.core.devices import DeviceSpec
 from pipeline.core.errors import StoreError, UnknownNameError, UsageError
-from pipeline.deploy.emit import TARGETS, emit
+from pipeline.deploy.emit import TARGETS, emit, for_compiling
 from pipeline.deploy.rendering import cpp_literal, python_literal
 from pipeline.result.deployment import Deployment
 from runtime.machines.devices import discover_plugins, make_spec, parse_devices
 from runtime.measuring.process.deploy import compile_placed
 from tests.deployments import deployed, halves, write
-from tests.models import constant, dynamic, through_file, two_towers, with_state
+from tests.models import chain, constant, dynamic, through_file, two_towers, with_state
 from tests.openvino_calls import RecordingCore
 from tests.slow import slow_but
 from tests.two_cpus import two_cpus
@@ -142,6 +142,18 @@ def test_a_named_device_becomes_its_plugin_with_all_properties(tmp_path: Path) -
     assert plain.properties == {}
     assert plain.devices["GPU.1"].items() >= {"INFERENCE_NUM_THREADS": "2", "PERFORMANCE_HINT": "LATENCY"}.items()
     assert "DEVICE_ID" not in plain.devices["GPU.1"]
+
+
+def test_requests_that_are_computed_together_keep_the_size_of_a_batch(tmp_path: Path) -> None:
+    device = (DeviceSpec("CPU", "CPU", "CPU", {"INFERENCE_NUM_THREADS": "1"}, "cpu"),)
+    waits = {"AUTO_BATCH_TIMEOUT": "1"}
+    run = deployed(tmp_path / "run", chain(2), device, target="BATCH:CPU(4)", properties=waits)
+    plain = Deployment.load(run).plain("ovms")
+    assert plain.target == "BATCH:CPU(4)"
+    compiled = ov.Core().compile_model(chain(2), plain.target, for_compiling(plain))
+    assert compiled.get_property("AUTO_BATCH_TIMEOUT") == "1"
+    assert for_compiling(plain) == {**waits, "INFERENCE_NUM_THREADS": "1"}
+    assert "BATCH:CPU(4)" in (emit(run, "ovms")[0] / "config.json").read_text(encoding="utf-8")
 
 
 def test_auto_over_different_plugins_keeps_its_order_and_their_properties(tmp_path: Path) -> None:

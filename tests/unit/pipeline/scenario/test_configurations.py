@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pipeline.core.scenario import LoadScenario, ModelLoad, Phase
 from pipeline.scenario.configurations import USUAL, CandidateConfiguration, ConfigurationSpace
+from runtime.measuring.contest.space import auto_batch_of
 from runtime.measuring.load.bench import LoadConfiguration
 from tests.unit.pipeline.scenario.test_search import CPU
 
@@ -68,6 +69,22 @@ def test_priorities_are_steps_where_the_plug_in_has_them() -> None:
     near = [c.name for c in space.around(first)]
     assert sum("high priority" in name for name in near) == sum("low priority" in name for name in near) == 1
     assert not any("priority" in name for name in [c.name for c in space_of(ModelLoad("a"), ModelLoad("b")).first()])
+
+
+def test_batches_are_steps_that_other_steps_keep() -> None:
+    space = space_of(ModelLoad("a"), ModelLoad("b"))
+    first = space.first()[0]
+    (four,) = [c for c in space.around(first) if "a: CPU 1 thread f32 reserved batches of 4" in c.name]
+    batched = four.configuration.variant("a")
+    assert (batched.target, batched.requests) == ("BATCH:CPU(4)", 8)
+    assert batched.properties == {"AUTO_BATCH_TIMEOUT": "1"}
+    assert four.configuration.variant("b") == first.configuration.variant("b")
+    further = [c.configuration.variant("a") for c in space.around(four)]
+    assert {auto_batch_of(variant) for variant in further} == {2, 4, 8}
+    more = [v for v in further if v.devices[0].properties["INFERENCE_NUM_THREADS"] == "2"]
+    assert more
+    assert {(v.target, v.requests) for v in more} == {("BATCH:CPU(4)", 8)}
+    assert not any("batches" in c.name for c in space.first())
 
 
 def test_a_phase_on_its_own_is_a_model_like_others() -> None:

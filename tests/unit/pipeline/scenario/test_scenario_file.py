@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.core.errors import ModelError, UsageError
 from pipeline.scenario.scenario_file import ModelSource, ScenarioFile, phase_ranges, read_scenario
+from runtime import zoo
 
 TWO = """
 [[models]]
@@ -40,6 +41,17 @@ def test_a_scenario_has_loads_deadlines_and_chains(tmp_path: Path) -> None:
     assert file.scenario.rates() == {"detector": 15, "reader": 48}
     assert (file.scenario.objective, file.scenario.isolation) == ("load", "process")
     assert not file.plain
+
+
+def test_the_scenarios_of_the_documentation_can_be_read() -> None:
+    docs = Path(__file__).parents[4] / "docs"
+    box, decoder = read_scenario(docs / "box.toml"), read_scenario(docs / "decoder.toml")
+    assert [load.name for load in box.scenario.models] == ["detector", "reader", "speech"]
+    assert decoder.scenario.families() == {"decoder": ["decoder-prefill", "decoder-decode"]}
+    ranges = phase_ranges([decoder.sources[name] for name in decoder.scenario.families()["decoder"]])
+    assert "input_ids=1x64|1" in ranges
+    inputs = {port.any_name for port in zoo.build_model("decoder").inputs}
+    assert {text.partition("=")[0] for text in ranges} == inputs
 
 
 def test_models_without_rates_run_in_closed_loops(tmp_path: Path) -> None:

@@ -95,3 +95,9 @@ def test_what_cannot_be_told_is_said() -> None:
     assert scenario_notes("load", [DEFAULT], check) == [
         "Too few requests of a were seen to tell the percentile. Use a larger --budget."
     ]
+
+
+def test_a_busy_machine_is_named() -> None:
+    (said,) = scenario_notes("throughput", [DEFAULT], None, others=0.48)
+    assert said.startswith("Other processes took 48% of the processors while models were under load.")
+    assert scenario_notes("throughput", [DEFAULT], None, others=0.05) == []

@@ -13,7 +13,7 @@ from pipeline.core.graph import Graph
 from pipeline.shared.model_inputs import make_inputs
 from runtime import zoo
 
-BRANCHING = tuple(name for name in zoo.names() if name not in zoo.PUBLISHED)
+BRANCHING = tuple(name for name in zoo.names() if name not in (*zoo.PUBLISHED, "decoder"))
 
 # Outputs, and how much arithmetic an inference is, in GFLOP.
 OUTPUTS = {

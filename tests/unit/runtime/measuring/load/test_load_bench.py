@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,9 +16,12 @@ import pytest
 
 from pipeline.core.scenario import Isolation, LoadScenario, ModelLoad
 from pipeline.core.settings import MeasureSettings
-from runtime.measuring.contest.space import settings_variant
+from pipeline.system.process import cpu_count
+from runtime.measuring.contest.space import auto_batched, settings_variant
+from runtime.measuring.contest.variant import outputs_of, start_child
 from runtime.measuring.load.bench import LoadBench, LoadConfiguration, LoadError, SharedCopy, closed_loop
 from runtime.measuring.load.drive import LoadTimes
+from runtime.measuring.outputs.outputs import Outputs
 from tests.models import chain, two_towers, with_state
 from tests.two_cpus import write
 
@@ -54,6 +59,35 @@ def test_models_are_served_at_once_and_chains_stay_together(models: dict[str, Pa
     assert window.logs["state"].measured.sum() > 0
     assert window.peak_bytes > 10**7
     assert window.processor_s > 0
+
+
+def test_requests_that_are_computed_together_are_served_and_give_the_outputs_of_each(models: dict[str, Path]) -> None:
+    settings = MeasureSettings(timeout_s=60.0)
+    plain = settings_variant("CPU", {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}, 1)
+    together, told = auto_batched(plain, 2), list[Outputs]()
+    for variant in (plain, together):
+        child, loaded = start_child(variant, models["chain"], settings, seed=0)
+        with child:
+            told.append(outputs_of(child))
+        assert loaded["requests"] == variant.requests
+    for name, expected in told[0].items():
+        np.testing.assert_allclose(told[1][name], expected, rtol=1e-4, atol=1e-5)
+    with bench_of(models, ModelLoad("chain")).seat(LoadConfiguration("pairs", (("chain", together),))) as seats:
+        window = seats.window(closed_loop(["chain"]), TIMES, seed=0)
+    assert window.failed == {}
+    assert window.logs["chain"].measured.sum() > 4
+
+
+def test_what_other_processes_take_is_seen(models: dict[str, Path]) -> None:
+    load = ModelLoad("chain", rate=20)
+    with bench_of(models, load).seat(configuration("chain")) as seats:
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            window = seats.window(LoadScenario((load,)), replace(TIMES, measured_s=1.0), seed=0)
+        finally:
+            busy.kill()
+            busy.wait()
+    assert 0.4 < window.others * cpu_count() <= cpu_count()
 
 
 def test_a_process_that_is_kept_lets_go_what_was_reserved(models: dict[str, Path]) -> None:
