@@ -243,7 +243,8 @@ def judge(names: Sequence[str], objective: str, models: Mapping[str, Any], args:
     if any(c["name"] == ALONE for c in run["configurations"]):
         ways[ALONE] = stated_way(run, ALONE, placed)
     stated = {c["name"]: c["value"] for c in run["configurations"] if c["value"]}
-    said = (run.get("check") or {}).get("multiple", 0.0)
+    check = run.get("check") or {}
+    said = check["multiple"] if check.get("holds") else 0.0
     starts: list[dict[str, list[float]]] = []
     kept: list[bool] = []
     until = time.monotonic() + args.judge_s

@@ -19,6 +19,8 @@ from runtime.measuring.load.drive import LoadTimes
 TOLD = (50.0, 90.0, 99.0, 99.9)  # percentiles that are told where there are requests enough
 FILL_S, TAIL_S = 0.2, 0.1
 LEAST_S = 0.4  # of a window that counts
+# Deadlines that a window lasts, but for a part of the longest at most: what is overloaded a little is late by then.
+SPAN, MOST_SPAN = 6.0, 0.25
 # Of log(latency / deadline) over log(load multiple): where two windows do not tell it, and within which they do.
 SLOPE, LEAST_SLOPE, MOST_SLOPE = 2.0, 1.5, 6.0
 MOST_STEP = math.log(2.25)  # of log(load multiple), from one window to the next
@@ -43,10 +45,10 @@ class Measured:
     the negative of that of the weighted sum of percentiles, -inf where one cannot be told. figures: at the stated load,
     or in closed loops. windows: how many it took. precisions, requests: of each model, as it runs. limit: which limit
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the
-    greatest window in which deadlines held, or else in the least. seen_s: model -> its percentile of the requests of
-    that window, however few they were. turns: goodness of each window in closed loops. held: whether goodness is of a
-    load multiple near one that was tried; else it is a guess, and deadlines held at none. others: share of the
-    processors that other processes took.
+    greatest window in which deadlines held or were just missed, or else in the least. seen_s: model -> its percentile
+    of the requests of that window, however few they were. turns: goodness of each window in closed loops. held:
+    whether goodness is of a load multiple near one that was tried; else it is a guess, and deadlines held at none.
+    others: share of the processors that other processes took.
     """
 
     goodness: float
@@ -174,8 +176,8 @@ class LoadMultiples:
 
     @property
     def best(self) -> int:
-        """Return which window had the greatest multiple at which deadlines held, or else the least."""
-        held = [(x, i) for i, (x, slack) in enumerate(self.looks) if slack <= 0]
+        """Return which window had the greatest multiple at which deadlines held or were just missed, or the least."""
+        held = [(x, i) for i, (x, slack) in enumerate(self.looks) if slack <= EXACT]
         return max(held)[1] if held else min((x, i) for i, (x, _) in enumerate(self.looks))[1]
 
     def _crossing(self) -> float:
@@ -226,13 +228,14 @@ class Yardstick:
             for m in self.scenario.models
             if rates[m.name] and (math.isfinite(m.deadline_s) or self.scenario.objective == "latency")
         ]
+        deadlines = [m.deadline_s for m in self.scenario.models if math.isfinite(m.deadline_s)]
+        span_s = min(MOST_SPAN * self.longest_s, SPAN * max(deadlines, default=0.0))
         # A tenth more, as arrivals are random.
         measured_s = (
-            min(self.longest_s * max(1.0, least), max([LEAST_S, *(1.1 * s for s in wanted)]))
+            min(self.longest_s * max(1.0, least), max([LEAST_S, span_s, *(1.1 * s for s in wanted)]))
             if wanted
             else self.closed_s
         )
-        deadlines = [m.deadline_s for m in self.scenario.models if math.isfinite(m.deadline_s)]
         if self.scenario.objective == "throughput":
             return LoadTimes(CLOSED_FILL_S, self.turn_s if least < 1 else self.closed_s, 0.0, DRAINS)
         slowest_s = max(deadlines, default=0.5)

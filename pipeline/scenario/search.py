@@ -639,7 +639,7 @@ class ScenarioSearch:
     def _check(self, best: ContendingConfiguration) -> CheckRecord | None:
         """Return what the answer does in new processes, with more requests; None without time, or where it fails."""
         load = self.scenario.objective == "load"
-        multiple = math.exp(best.standing) if load and math.isfinite(best.standing) else 0.0
+        multiple = math.exp(best.standing) if math.isfinite(best.standing) else 1.0
         self.say(f"checking {best.candidate.name}")
         longest_s = self.yardstick.longest_s
 
@@ -682,13 +682,11 @@ class ScenarioSearch:
             )
             slack, last = self.yardstick.slack(window), (multiple, window, figures)
             found.add(multiple, slack)
-            if slack > 0 and held is not None:
-                break
-            multiple = LOWER * (found.greatest if slack <= 0 else min(multiple, found.greatest))
             if slack <= 0:
                 held = last
-                if found.missed or multiple <= RAISE * held[0]:
-                    break
+            multiple = LOWER * (found.greatest if held is not None else min(multiple, found.greatest))
+            if held is not None and multiple <= RAISE * held[0]:
+                break
             if self.deadline.left_s < self.yardstick.times(multiple, CHECK_TIMES).due_s:
                 break
         return held or last

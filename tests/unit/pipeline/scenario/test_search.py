@@ -16,7 +16,7 @@ from pipeline.core.measurement import MeasurementFailed
 from pipeline.core.scenario import LoadScenario, ModelLoad, ScenarioObjective
 from pipeline.core.settings import MeasureSettings
 from pipeline.scenario.configurations import BASELINES, HINTS, ConfigurationSpace, configured
-from pipeline.scenario.figures import NEAR, LoadMultiples, StartTurns, Yardstick
+from pipeline.scenario.figures import EXACT, NEAR, LoadMultiples, StartTurns, Yardstick
 from pipeline.scenario.run import configuration_record
 from pipeline.scenario.search import STEP, ScenarioOutcome, ScenarioSearch, StartJournal
 from runtime.machines.devices import Plugin
@@ -145,6 +145,20 @@ def test_a_start_looks_near_what_its_configuration_held_at_first_sight(
     for name, sight in ((found.best, best.sight), (TWIN, twin.sight), (found.control, twin.sight)):
         assert [math.log(guess) for guess in first[name].values()] == pytest.approx([sight.goodness] * len(first[name]))
     assert len(set(first[TWIN])) == len(first[TWIN]) > 2  # arrivals of their own
+
+
+@pytest.mark.parametrize(("times", "low", "high"), [(1.6, 0.4, 0.8), (0.7, 1.0, 2.0)])
+def test_a_check_says_what_it_has_seen_to_hold_be_it_less_or_more(
+    tmp_path: Path, times: float, low: float, high: float
+) -> None:
+    def otherwise_when_checked(model: str, configuration: LoadConfiguration) -> float:
+        return reserved_is_best(model, configuration) * (times if bench.seated[-1][1] else 1.0)
+
+    bench = FakeBench(otherwise_when_checked)
+    found = search(tmp_path, bench, OPEN, "load", budget_s=2000)
+    assert found.checked is not None
+    assert found.checked.holds
+    assert low < found.checked.multiple / math.exp(found.entrants[found.best].standing) < high
 
 
 def test_the_check_runs_in_a_new_process(tmp_path: Path) -> None:
@@ -378,8 +392,8 @@ def test_figures_are_of_a_load_that_held(tmp_path: Path) -> None:
     for start in found.entrants[found.best].starts.values():
         assert {f.multiple for f in start.figures} == {start.multiple}
         assert math.log(start.multiple) == pytest.approx(start.goodness, abs=NEAR)
-        late = [f.latency_s for f in start.figures if f.holds is False]
-        assert not late  # or just, where one window was enough
+        deadlines = {load.name: load.deadline_s for load in OPEN}
+        assert all(seconds <= deadlines[name] * math.exp(EXACT) for name, seconds in start.seen_s.items())
 
 
 def test_a_start_that_the_deadline_cuts_short_says_nothing() -> None:
