@@ -68,7 +68,7 @@ class DeviceSpec:
     @property
     def is_alias(self) -> bool:
         """Return whether the device must be registered as a further instance of its plug-in."""
-        return self.openvino_name != self.plugin
+        return self.openvino_name != self.plugin and not self.openvino_name.startswith(f"{AUTO_BATCH}:")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,7 +41,7 @@ def emit(run: Path, target: str, out: Path | None = None) -> tuple[Path, list[Pa
 
 def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     """Write the JSON that benchmark_app -load_config takes, and its whole command line."""
-    plain = deployment.plain("benchmark-app")
+    plain = _without_batches(deployment.plain("benchmark-app"), "benchmark_app")
     numbered = sorted(name for name in plain.devices if "." in name and name != plain.target)
     if numbered:
         raise UsageError(
@@ -56,6 +56,17 @@ def benchmark_app(deployment: Deployment, out: Path) -> list[Path]:
     write_json(out / OUT_CONFIG, {plain.target.partition(":")[0]: for_compiling(plain)})
     write_text(out / "command.txt", shlex.join(words) + "\n")
     return [out / "command.txt", out / OUT_CONFIG, *written]
+
+
+def _without_batches(plain: PlainTarget, tool: str) -> PlainTarget:
+    """Return a target that a tool can take.
+
+    Raises:
+        UsageError: requests are computed together, in batches of a size that the tool takes for part of a name.
+    """
+    if plain.target.startswith(f"{AUTO_BATCH}:"):
+        raise UsageError(f"{tool} does not know the device {plain.target}.", f"Use the target {EVERYTHING}, or ovms.")
+    return plain
 
 
 def model_server(deployment: Deployment, out: Path) -> list[Path]:
@@ -122,7 +133,7 @@ def write_olive(deployment: Deployment, out: Path) -> list[Path]:
 
     Source: microsoft/Olive, olive/evaluator/olive_evaluator.py and olive/passes/openvino/encapsulation.py.
     """
-    plain = deployment.plain("olive")
+    plain = _without_batches(deployment.plain("olive"), "Olive")
     device = plain.target.partition(":")[0].partition(".")[0].lower()
     settings = {
         "execution_provider": [PROVIDER],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.devices import DeviceSpec
+from pipeline.core.devices import AUTO_BATCH, DeviceSpec
 from pipeline.core.errors import OutputMismatchError, StoreError, UsageError
 from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
@@ -98,6 +99,10 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
             f"{path} lets {record.target} choose the devices: there are no segments.",
             "Take pipeline.Result.load(run).compile().",
         )
+    if record.target.startswith(f"{AUTO_BATCH}:"):  # as which the only device computes requests together
+        (device,) = devices
+        properties = {**device.properties, **record.properties}
+        devices = (replace(device, openvino_name=record.target, properties=properties),)
     how = how_to_run(runner or HowToRun().runner, record.requests if requests is None else requests)
     as_placed = InputShapes(keep_dynamic=True)  # the placed model has the shapes that it was placed with
     document = {"placement": record.placement, "priority": record.priority}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import openvino as ov
 import pytest
 
 import pipeline
+from pipeline.core.devices import DeviceSpec
 from tests.deployments import deployed, halves
 from tests.models import chain, dynamic, through_file
 from tests.two_cpus import two_cpus
@@ -41,3 +43,25 @@ def test_one_core_compiles_what_it_has_read(tmp_path: Path, monkeypatch: pytest.
         x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
         np.testing.assert_allclose(loaded(x)[0], np.tanh(np.maximum(np.tanh(np.maximum(x, 0)), 0)), rtol=1e-4)
     assert len(made) == 1
+
+
+def test_requests_that_were_measured_together_are_computed_together(tmp_path: Path) -> None:
+    model, device = chain(2), DeviceSpec("CPU", "CPU", "CPU", {"INFERENCE_NUM_THREADS": "1"}, "cpu")
+    placement = dict.fromkeys([op.get_friendly_name() for op in model.get_ordered_ops()], "CPU")
+    waits = {"AUTO_BATCH_TIMEOUT": "1"}
+    run = deployed(
+        tmp_path / "run",
+        model,
+        (device,),
+        placement=placement,
+        target="BATCH:CPU(4)",
+        properties=waits,
+        requests=8,
+    )
+    inputs = np.random.default_rng(0).standard_normal((20, 1, 8)).astype(np.float32)
+    with pipeline.load(run) as loaded, ThreadPoolExecutor(8) as pool:
+        known = loaded.manifest.devices["CPU"]
+        assert (known.openvino_name, known.library) == ("BATCH:CPU(4)", "")
+        assert known.properties.items() >= {"INFERENCE_NUM_THREADS": "1", **waits}.items()
+        told = list(pool.map(lambda x: loaded(x)[0], inputs))
+    np.testing.assert_allclose(told, np.tanh(np.maximum(inputs, 0)), rtol=1e-4, atol=1e-6)

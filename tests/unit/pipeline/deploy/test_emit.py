@@ -154,6 +154,9 @@ def test_requests_that_are_computed_together_keep_the_size_of_a_batch(tmp_path: 
     assert compiled.get_property("AUTO_BATCH_TIMEOUT") == "1"
     assert for_compiling(plain) == {**waits, "INFERENCE_NUM_THREADS": "1"}
     assert "BATCH:CPU(4)" in (emit(run, "ovms")[0] / "config.json").read_text(encoding="utf-8")
+    for target in ("benchmark-app", "olive"):
+        with pytest.raises(UsageError, match=r"does not know the device BATCH:CPU\(4\)"):
+            emit(run, target)
 
 
 def test_auto_over_different_plugins_keeps_its_order_and_their_properties(tmp_path: Path) -> None:
