@@ -29,6 +29,15 @@ class DeviceDocument(TypedDict):
     fingerprint: str
 
 
+def computes_together(target: str) -> bool:
+    """Return whether a target stands for a device whose requests OpenVINO computes together.
+
+    >>> computes_together("BATCH:CPU(4)"), computes_together("CPU")
+    (True, False)
+    """
+    return target.partition(":")[0] == AUTO_BATCH
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
     """One device that operations can be placed on.
@@ -68,7 +77,7 @@ class DeviceSpec:
     @property
     def is_alias(self) -> bool:
         """Return whether the device must be registered as a further instance of its plug-in."""
-        return self.openvino_name != self.plugin and not self.openvino_name.startswith(f"{AUTO_BATCH}:")
+        return self.openvino_name != self.plugin and not computes_together(self.openvino_name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

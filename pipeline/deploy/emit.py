@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.devices import AUTO_BATCH
+from pipeline.core.devices import computes_together
 from pipeline.core.errors import DeviceError, StoreError, UnknownNameError, UsageError
 from pipeline.deploy.annotated import onnx_session
 from pipeline.deploy.rendering import render_template
@@ -64,7 +64,7 @@ def _without_batches(plain: PlainTarget, tool: str) -> PlainTarget:
     Raises:
         UsageError: requests are computed together, in batches of a size that the tool takes for part of a name.
     """
-    if plain.target.startswith(f"{AUTO_BATCH}:"):
+    if computes_together(plain.target):
         raise UsageError(f"{tool} does not know the device {plain.target}.", f"Use the target {EVERYTHING}, or ovms.")
     return plain
 
@@ -183,7 +183,7 @@ def for_compiling(plain: PlainTarget) -> dict[str, str]:
     """
     if plain.target in plain.devices:
         return dict(plain.devices[plain.target])
-    if plain.target.startswith(f"{AUTO_BATCH}:"):  # which takes its device's as its own
+    if computes_together(plain.target):  # which takes its device's as its own
         return {**plain.properties, **next(iter(plain.devices.values()))}
     each = ",".join(
         f"{name}:{{{','.join(f'{key}:{value}' for key, value in properties.items())}}}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.core.devices import AUTO_BATCH, DeviceSpec
+from pipeline.core.devices import DeviceSpec, computes_together
 from pipeline.core.errors import OutputMismatchError, StoreError, UsageError
 from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
@@ -99,7 +99,7 @@ def load(folder: str | Path, *, runner: Any = None, requests: int | None = None)
             f"{path} lets {record.target} choose the devices: there are no segments.",
             "Take pipeline.Result.load(run).compile().",
         )
-    if record.target.startswith(f"{AUTO_BATCH}:"):  # as which the only device computes requests together
+    if computes_together(record.target):  # as which the only device computes requests together
         (device,) = devices
         properties = {**device.properties, **record.properties}
         devices = (replace(device, openvino_name=record.target, properties=properties),)

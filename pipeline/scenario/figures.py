@@ -170,6 +170,11 @@ class LoadMultiples:
         return self.exact or any(slack <= 0 and abs(x - crossing) <= NEAR for x, slack in self.looks)
 
     @property
+    def held(self) -> bool:
+        """Return whether the greatest multiple is known, and not only that it is below all that were tried."""
+        return self.near or not self.missed
+
+    @property
     def exact(self) -> bool:
         """Return whether deadlines were just held or just missed in the last window."""
         return abs(self.looks[-1][1]) <= EXACT
@@ -259,12 +264,21 @@ class Yardstick:
 
         Where so few requests do not tell the percentile, the slowest of them stands for it.
         """
+        return self.slack_of(
+            {
+                m.name: window.logs[m.name].percentile_s(m.percentile)
+                for m in self.scenario.models
+                if m.name in window.logs
+            }
+        )
+
+    def slack_of(self, seconds: Mapping[str, float]) -> float:
+        """Return the same of the percentiles of models by name, nan for one without a request."""
         worst = -UNSERVED
         for load in self.scenario.models:
-            if math.isfinite(load.deadline_s) and load.name in window.logs:
-                seconds = window.logs[load.name].percentile_s(load.percentile)
-                if not math.isnan(seconds):
-                    worst = max(worst, min(math.log(max(seconds, 1e-9) / load.deadline_s), UNSERVED))
+            took_s = seconds.get(load.name, math.nan)
+            if math.isfinite(load.deadline_s) and not math.isnan(took_s):
+                worst = max(worst, min(math.log(max(took_s, 1e-9) / load.deadline_s), UNSERVED))
         return worst
 
     def goodness(self, figures: Sequence[ServedFigures]) -> float:
@@ -302,7 +316,7 @@ class Yardstick:
                 break
             multiple = found.greatest
         said = self.measured(seats, *seen[found.best], math.log(found.greatest), len(found.looks))
-        return replace(said, held=found.near or not found.missed)
+        return replace(said, held=found.held)
 
     def measured(
         self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
@@ -379,7 +393,7 @@ class StartTurns:
         yardstick, count = self.yardstick, len(self.seen)
         if yardstick.scenario.objective == "load":
             said = yardstick.measured(self.seats, *self.seen[self.found.best], math.log(self.found.greatest), count)
-            if self.found.near or not self.found.missed:
+            if self.found.held:
                 return said
             least = self.found.least
             return replace(said, held=False, limit=f"its deadlines do not hold at {least:.2g} times the load")

@@ -23,7 +23,7 @@ from pipeline.core.deadline import Deadline
 from pipeline.core.figures import finite_or_none
 from pipeline.core.scenario import LoadScenario, ModelLoad, RequestLog
 from pipeline.scenario.configurations import MODE_KEYS, CandidateConfiguration
-from pipeline.scenario.figures import HOPELESS, MOST_WINDOWS, UNSERVED, LoadMultiples, Measured, Yardstick
+from pipeline.scenario.figures import HOPELESS, MOST_WINDOWS, LoadMultiples, Measured, Yardstick
 from pipeline.scenario.prediction import (
     IdleProbe,
     PairProbe,
@@ -147,9 +147,9 @@ class ConfigurationPredictor:
             both = [(self.values.get(c.identity, math.nan), s.goodness) for c, s in measured.values()]
             both = [(math.exp(a), math.exp(b)) for a, b in both if math.isfinite(a - b)]
             all_known = compare_predictions({"multiple": [(a, b) for a, b, _ in greatest]})
-            accuracy = compare_predictions({"multiple": [(a, b) for a, b, held in greatest if held]})
-            accuracy = replace(accuracy, rank_correlation=rank_correlation(both))
-        error = accuracy.median if accuracy.count else all_known.median
+            of_held = compare_predictions({"multiple": [(a, b) for a, b, held in greatest if held]})
+            accuracy = replace(of_held if of_held.count else all_known, rank_correlation=rank_correlation(both))
+        error = accuracy.median
         correlation = accuracy.rank_correlation if len(rows) >= LEAST_RANKED else math.nan
         self.trusted = not (all_known.median > MOST_ERROR or correlation < LEAST_CORRELATION)
         return ScenarioForecast(
@@ -157,7 +157,7 @@ class ConfigurationPredictor:
             rows,
             finite_or_none(error),
             finite_or_none(correlation),
-            accuracy.count or all_known.count,
+            accuracy.count,
             self.trusted,
         )
 
@@ -169,15 +169,10 @@ class ConfigurationPredictor:
 
     def _greatest(self, service: ServiceModel, multiple: float) -> float:
         """Return the greatest multiple of all rates that a first sight would find, which begins at one."""
-        found, deadlines = LoadMultiples(), {load.name: load.deadline_s for load in self.scenario.models}
+        found = LoadMultiples()
         while not found.looks or not (found.near or len(found.looks) == MOST_WINDOWS):
-            seen_s = self._window(service, multiple)
-            over = [
-                min(math.log(max(seconds, 1e-9) / deadlines[model]), math.log(HOPELESS))
-                for model, seconds in seen_s.items()
-                if math.isfinite(deadlines[model]) and not math.isnan(seconds)
-            ]
-            found.add(multiple, max(over, default=-UNSERVED))
+            slack = self.yardstick.slack_of(self._window(service, multiple))
+            found.add(multiple, min(slack, math.log(HOPELESS)))  # longer ones have ended early
             multiple = found.greatest
         return found.greatest
 

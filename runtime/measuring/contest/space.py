@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.core.devices import AUTO_BATCH, DeviceSpec
+from pipeline.core.devices import AUTO_BATCH, DeviceSpec, computes_together
 from pipeline.shared.model_forms import FILLED, INT8_LSTM, ModelForm
 from pipeline.system.process import cpu_count
 from runtime.machines.cpu_topology import cpu_topology
@@ -274,8 +274,7 @@ def auto_batched(variant: Variant, size: int) -> Variant:
 
 def auto_batch_of(variant: Variant) -> int:
     """Return how many requests a setting computes together at most; 1 where each is on its own."""
-    mode, _, rest = variant.target.partition(":")
-    return int(rest.partition("(")[2].rstrip(")")) if mode == AUTO_BATCH else 1
+    return int(variant.target.partition("(")[2].rstrip(")")) if computes_together(variant.target) else 1
 
 
 def settings_name(plugin: str, properties: Mapping[str, str], requests: int, batch: int = 1, rewrite: str = "") -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from pipeline.core.devices import AUTO_BATCH, DeviceSpec
+from pipeline.core.devices import DeviceSpec, computes_together
 from runtime.executor.placed import PlacedModel, SegmentCompiler
 from runtime.executor.segments import Segmentation, SegmentSpec
 from runtime.executor.splitting import how_to_run, placed_in_memory
@@ -137,7 +137,7 @@ class CompiledExecutable:
         stateful = bool(model.get_variables())
         cached = "CACHE_DIR" in properties and bool(compiled.get_property("LOADED_FROM_CACHE"))
         requests = [compiled.create_infer_request() for _ in range(count)]
-        together = command["target"].startswith(f"{AUTO_BATCH}:")
+        together = computes_together(command["target"])
         return cls(compiled, requests, stateful, compile_s, cached, together)
 
     def with_new_requests(self) -> Self:
