@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 ROOT = Path("/")
 
@@ -62,8 +63,12 @@ def busy_seconds() -> float:
     import psutil
 
     every, ids = psutil.cpu_times(percpu=True), usable_processors().ids
-    mine = [times for i, times in enumerate(every) if i in ids] or every
-    return sum(t.user + t.system + getattr(t, "nice", 0.0) for t in mine)  # Windows knows no nice processes
+    return sum(busy_of(times) for times in [each for i, each in enumerate(every) if i in ids] or every)
+
+
+def busy_of(times: Any) -> float:
+    """Return how long processors ran a program, of the times that psutil tells of one or of all."""
+    return float(times.user + times.system + getattr(times, "nice", 0.0))  # Windows knows no nice processes
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from pipeline.system.processors import busy_of
 from runtime.measuring.process.answers import Waited
 
 
@@ -26,9 +27,7 @@ class Look:
 
 def read_processor_times() -> Look:
     """Return what the processors have done until now."""
-    all_s = psutil.cpu_times()
-    busy_s = all_s.user + all_s.system + getattr(all_s, "nice", 0.0)  # Windows knows no nice processes
-    return Look(scheduled_ns(), busy_s - time.process_time())
+    return Look(scheduled_ns(), busy_of(psutil.cpu_times()) - time.process_time())
 
 
 def scheduled_ns() -> dict[str, tuple[int, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.models.layers import Node, RandomWeights, integers, model, parameter
+from runtime.zoo.models.layers import Node, RandomWeights, integers, joined_heads, model, parameter
 from runtime.zoo.workloads.transformer import POSITIONS, SEGMENTS, VOCABULARY
 
 # Not made from the same description as the graph `bert-base-training`: that reproduces the operations of TensorFlow's
@@ -86,21 +86,14 @@ def _mask_bias(weights: RandomWeights, mask: Node) -> Node:
 
 def _attention_of_heads(weights: RandomWeights, x: Node, bias: Node, name: str) -> Node:
     """Return multi-head attention before its output layer, [1, 32, 768]."""
-    query, key, value = (_split_heads(weights, x, f"{name}.self.{part}") for part in ("query", "key", "value"))
+    query, key, value = (
+        weights.heads(x, WIDTH, (1, TOKENS, HEADS, WIDTH // HEADS), f"{name}.self.{part}")
+        for part in ("query", "key", "value")
+    )
     order = integers([0, 1, 3, 2], f"{name}.self.key_transposed.order")
     key = op.transpose(key, order, name=f"{name}.self.key_transposed")  # [1, 12, 64, 32]
     scores = op.matmul(query, key, False, False, name=f"{name}.self.scores")  # [1, 12, 32, 32]
     root = weights.scalar(sqrt(WIDTH // HEADS), f"{name}.self.root")
     scores = op.add(op.divide(scores, root, name=f"{name}.self.scaled"), bias, name=f"{name}.self.masked")
     mixed = op.matmul(op.softmax(scores, -1, name=f"{name}.self.softmax"), value, False, False, name=f"{name}.self")
-    order = integers([0, 2, 1, 3], f"{name}.self.joined.order")
-    joined = op.transpose(mixed, order, name=f"{name}.self.joined")  # [1, 32, 12, 64]
-    shape = integers([1, TOKENS, WIDTH], f"{name}.self.flat.shape")
-    return op.reshape(joined, shape, False, name=f"{name}.self.flat")
-
-
-def _split_heads(weights: RandomWeights, x: Node, name: str) -> Node:
-    """Return a linear layer of x, split into heads: [1, 12, 32, 64]."""
-    y = weights.linear(x, (WIDTH, WIDTH), name)
-    y = op.reshape(y, integers([1, TOKENS, HEADS, WIDTH // HEADS], f"{name}.heads.shape"), False, name=f"{name}.heads")
-    return op.transpose(y, integers([0, 2, 1, 3], f"{name}.split.order"), name=f"{name}.split")
+    return joined_heads(mixed, (1, TOKENS, WIDTH), f"{name}.self")

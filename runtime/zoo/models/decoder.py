@@ -15,7 +15,7 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from runtime.zoo.models.layers import Node, RandomWeights, integers, model, parameter
+from runtime.zoo.models.layers import Node, RandomWeights, integers, joined_heads, model, parameter
 
 LAYERS, WIDTH, HEADS, INNER = 4, 384, 6, 1536
 VOCABULARY, POSITIONS = 4000, 1024
@@ -53,7 +53,10 @@ def decoder(seed: int) -> ov.Model:
     for layer in range(LAYERS):
         name = f"layer.{layer}"
         y = weights.layer_norm(x, WIDTH, f"{name}.before_attention")
-        query, key, value = (_split_heads(weights, y, f"{name}.{part}") for part in ("query", "key", "value"))
+        query, key, value = (
+            weights.heads(y, WIDTH, (0, 0, HEADS, WIDTH // HEADS), f"{name}.{part}")
+            for part in ("query", "key", "value")
+        )
         for part, new in (("key", key), ("value", value)):
             outputs[f"present_{part}_{layer}"] = op.concat([kept[f"{part}_{layer}"], new], 2, name=f"{name}.{part}.all")
         seen = outputs[f"present_key_{layer}"], outputs[f"present_value_{layer}"]
@@ -89,13 +92,4 @@ def _attention(weights: RandomWeights, query: Node, key: Node, value: Node, bias
     scores = op.divide(op.matmul(query, key, False, True, name=f"{name}.scores"), root, name=f"{name}.scaled")
     share = op.softmax(op.add(scores, bias, name=f"{name}.masked"), -1, name=f"{name}.softmax")
     mixed = op.matmul(share, value, False, False, name=name)
-    joined = op.transpose(mixed, integers([0, 2, 1, 3], f"{name}.joined.order"), name=f"{name}.joined")
-    return op.reshape(joined, integers([0, 0, WIDTH], f"{name}.flat.shape"), True, name=f"{name}.flat")
-
-
-def _split_heads(weights: RandomWeights, x: Node, name: str) -> Node:
-    """Return a linear layer of x, split into heads: [1, 6, t, 64]."""
-    y = weights.linear(x, (WIDTH, WIDTH), name)
-    shape = integers([0, 0, HEADS, WIDTH // HEADS], f"{name}.heads.shape")
-    y = op.reshape(y, shape, True, name=f"{name}.heads")
-    return op.transpose(y, integers([0, 2, 1, 3], f"{name}.split.order"), name=f"{name}.split")
+    return joined_heads(mixed, (0, 0, WIDTH), name)

@@ -69,6 +69,12 @@ def flat_mean(x: Node, channels: int, name: str, *, flat: str = "flatten") -> No
     return op.reshape(mean, integers([1, channels], f"{flat}.shape"), False, name=flat)
 
 
+def joined_heads(x: Node, shape: Sequence[int], name: str) -> Node:
+    """Return heads [b, heads, t, n] side by side again, [b, t, heads n]; shape: as in `RandomWeights.heads`."""
+    joined = op.transpose(x, integers([0, 2, 1, 3], f"{name}.joined.order"), name=f"{name}.joined")
+    return op.reshape(joined, integers(shape, f"{name}.flat.shape"), 0 in shape, name=f"{name}.flat")
+
+
 @dataclass(frozen=True, slots=True)
 class RandomWeights:
     """Draws the weights of a network, one after the other, from one generator."""
@@ -130,6 +136,15 @@ class RandomWeights:
         y = op.matmul(x, weight, False, True, name=name)
         ones = (1,) * (y.get_output_partial_shape(0).rank.get_length() - 1)
         return op.add(y, self.normal((*ones, after), f"{name}.bias", std=0.1), name=f"{name}.add")
+
+    def heads(self, x: Node, width: int, shape: Sequence[int], name: str) -> Node:
+        """Return a linear layer of x [b, t, width], split into heads [b, heads, t, width / heads].
+
+        shape: [b, t, heads, width / heads]; 0 for a dimension that x has as well.
+        """
+        y = self.linear(x, (width, width), name)
+        y = op.reshape(y, integers(shape, f"{name}.heads.shape"), 0 in shape, name=f"{name}.heads")
+        return op.transpose(y, integers([0, 2, 1, 3], f"{name}.split.order"), name=f"{name}.split")
 
     def layer_norm(self, x: Node, width: int, name: str) -> Node:
         """Return x normalised over its last axis, then scaled and shifted.
