@@ -47,7 +47,7 @@ class Measured:
     it does not keep. failed: models that failed; figures are of the others. multiple: of the stated rates in the
     greatest window in which deadlines held or were just missed, or else in the least. seen_s: model -> its percentile
     of the requests of that window, however few they were. turns: goodness of each window in closed loops. held:
-    whether goodness is of a load multiple near one that was tried; else it is a guess, and deadlines held at none.
+    whether deadlines held or were just missed at any load multiple; else goodness is a guess below all that were tried.
     others: share of the processors that other processes took.
     """
 
@@ -171,8 +171,8 @@ class LoadMultiples:
 
     @property
     def held(self) -> bool:
-        """Return whether the greatest multiple is known, and not only that it is below all that were tried."""
-        return self.near or not self.missed
+        """Return whether deadlines held or were just missed at any; else the greatest is below all that were tried."""
+        return any(slack <= EXACT for _, slack in self.looks)
 
     @property
     def exact(self) -> bool:
@@ -316,7 +316,7 @@ class Yardstick:
                 break
             multiple = found.greatest
         said = self.measured(seats, *seen[found.best], math.log(found.greatest), len(found.looks))
-        return replace(said, held=found.held)
+        return replace(said, held=found.held and bool(said.seen_s))
 
     def measured(
         self, seats: SeatedModels, window: Window, figures: Sequence[ServedFigures], goodness: float, windows: int
@@ -393,7 +393,7 @@ class StartTurns:
         yardstick, count = self.yardstick, len(self.seen)
         if yardstick.scenario.objective == "load":
             said = yardstick.measured(self.seats, *self.seen[self.found.best], math.log(self.found.greatest), count)
-            if self.found.held:
+            if self.found.held and said.seen_s:  # a window without a request tells nothing
                 return said
             least = self.found.least
             return replace(said, held=False, limit=f"its deadlines do not hold at {least:.2g} times the load")

@@ -58,7 +58,7 @@ from runtime.measuring.outputs.outputs import Reference
 from runtime.measuring.process.child import ChildError
 from runtime.measuring.profile.precisions import without_untolerated
 
-VERSION = 6  # of what is measured; raised when it changes for an equal scenario
+VERSION = 7  # of what is measured; raised when it changes for an equal scenario
 STAGE = "scenario"
 SEARCH = "search.json"  # what a scenario's task leaves in the store
 

@@ -111,6 +111,17 @@ def test_configurations_of_a_start_are_loaded_together_and_take_turns(tmp_path: 
     assert sorted(one) == sorted(set(one))
 
 
+def test_a_first_sight_that_held_and_then_missed_has_a_load_multiple_between() -> None:
+    # One server each, 3 ms of work and periodic: the greatest load is 33 times the rate of a.
+    models = [ModelLoad("a", rate=10, arrivals="periodic", deadline_s=0.01), ModelLoad("b", rate=1, deadline_s=9.0)]
+    bench = FakeBench(all_alike, noise=0.0)
+    with bench.seat(configured("", {}, "process")) as seats:
+        sight = Yardstick(LoadScenario(tuple(models), "load")).sight(seats, 0, 20.0)
+    assert sight.windows == 2
+    assert sight.held
+    assert sight.multiple == 20.0 < math.exp(sight.goodness) < 45.0
+
+
 def test_a_first_sight_that_holds_nothing_has_no_load_multiple(tmp_path: Path) -> None:
     def slow_hint(model: str, configuration: LoadConfiguration) -> float:
         return 0.004 * (20 if configuration.name == "latency hint" else 1)
