@@ -24,7 +24,7 @@ COLD: Mapping[str, Any] = {"warm": 0.0}
 DRAWS: Mapping[str, Any] = {"drawing": 1.0}  # nothing is annealed
 LEARNED, UNGROUPED, ALONE = "learned", "ungrouped", ", draws alone"
 PARTS = {**Hsdag.controls, **Hsdag.ablations}
-CONTROLS = {name: {**COLD, **values} for name, values in PARTS.items() if name != "cold"} | {UNGROUPED: COLD}
+CONTROLS = {name: {**COLD, **values} for name, values in PARTS.items()} | {UNGROUPED: COLD}
 COLD_ONES = {LEARNED: COLD, **CONTROLS}
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: ("hsdag", values) for name, values in COLD_ONES.items()},

@@ -1,10 +1,12 @@
 """The learned contraction of `pipeline.shared.contraction`: what it learns from, its training, and what it is worth.
 
-python -m benchmarks.contraction label|fit|judge [--folder FOLDER] [--only WORKLOAD]
+python -m benchmarks.contraction label|fit|judge|move [--folder FOLDER] [--only WORKLOAD] [--seeds N] [--seconds S]
 
 label: places generated graphs and keeps the placements, one file per graph: killed, it goes on where it was. fit:
 trains the score of edges on them and writes weights and log. judge: what annealing reaches on clusters of several kinds
-of the graphs of GDP's table, whose families nothing was learned from.
+of the graphs of GDP's table, whose families nothing was learned from. move: what `multilevel` gains by moving the
+groups of the contraction, over those of a network with random weights, and over none, in 1,000 evaluations or S
+seconds; on graphs of these families and, told apart, of others.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,6 +29,7 @@ from torch.nn import functional
 from benchmarks.common import Figure, figure, say
 from benchmarks.gdp import WORKLOADS, PlacedWorkload
 from coarsen.heavy_edge import HeavyEdge
+from pipeline.bench.summary import geometric_mean
 from pipeline.core.arrays import Float64
 from pipeline.core.errors import DeviceError
 from pipeline.core.graph import Grouping
@@ -32,14 +37,16 @@ from pipeline.core.measurement import seconds_of
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Recipe
 from pipeline.offline.curriculum import Exercise
+from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.placing.recipes import prepare_problem
 from pipeline.settings.registry import build_implementation
 from pipeline.shared.contraction.edge_figures import EdgeFigures
-from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, weight_shapes
+from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, shipped_weights, weight_shapes
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.partition import metis_parts
 from pipeline.shared.payload import load_arrays, save_arrays, save_weights
 from pipeline.store.store import write_json
+from policy.place.base import contraction
 from policy.place.base.hierarchy import work_of
 from policy.place.local.anneal import Anneal
 from policy.place.published.gdp.clusters import clusters_of
@@ -54,6 +61,19 @@ RATE, EPOCHS = 3e-3, 30
 TIED = Recipe(coarsen=(), blocks=("type_hash",), embed=("identity", {}), group=("identity", {}))
 ANNEALED, JUDGED = 640, 3
 MOST = 3000  # operations of a graph to learn from
+
+# Graphs of 750 to 4,300 operations on which `multilevel` is asked; those of UNSEEN are of families not learned from.
+UNSEEN = (
+    *("rnnlm4?fidelity=core&steps=12", "gnmt2?fidelity=core&steps=8", "gnmt4?fidelity=core&steps=4"),
+    *("txl2?fidelity=core", "txl4?fidelity=core", "amoebanet?fidelity=core", "inception-v3-training?fidelity=core"),
+    "wavenet4",
+)
+SEEN = (
+    *("nmt?steps=8&fidelity=core", "nasnet-mobile?cells=2&fidelity=core", "moe-block?blocks=6&fidelity=core"),
+    "bert-base-training?fidelity=core",
+)
+MOVED_ON = ("equal:8", "p100:4")
+MOVED = 1000  # evaluations of `multilevel`
 
 Draw = Callable[[np.random.Generator], str]
 
@@ -271,14 +291,52 @@ def _clusters(problem: Problem) -> dict[str, Grouping]:
     return {**found, "heavy_edge": heavy}
 
 
+def move(budget: Budget, seeds: int) -> Iterator[Figure]:
+    """Yield times that `multilevel` reaches with the learned contraction over those without, and with random weights.
+
+    Geometric means over graphs and machines, with 95 % bootstrap intervals over these.
+    """
+    for label, graphs in (("unseen", UNSEEN), ("seen", SEEN)):
+        logs: dict[str, list[float]] = {}
+        for graph, machine in product(graphs, MOVED_ON):
+            case = load(Scenario(f"zoo:{graph}", machine))
+            for name, value in _moved_logs(case, budget, seeds).items():
+                logs.setdefault(name, []).append(value)
+        how = f"{len(logs['none'])} problems, {budget}, {seeds} seeds"
+        for other in ("none", "random"):
+            ratio = geometric_mean([np.exp(np.subtract(logs["learned"], logs[other]))])
+            for end, value in (("", ratio.median), (".low", ratio.low), (".high", ratio.high)):
+                yield figure(f"contraction.moved.{label}.over_{other}{end}", value, "", how, target=1.0)
+
+
+def _moved_logs(case: LoadedScenario, budget: Budget, seeds: int) -> dict[str, float]:
+    """Return by kind of weights the mean logarithm of the seconds that `multilevel` reaches."""
+    rng, found = np.random.default_rng(0), {}
+    drawn = {name: rng.standard_normal(shape) / max(shape[0], 1) ** 0.5 for name, shape in weight_shapes().items()}
+    for name, weights in (("none", None), ("random", drawn), ("learned", shipped_weights())):
+        placer = build_implementation("place", "multilevel", {"contracted": weights is not None})
+        with patch.object(contraction, "shipped_weights", lambda weights=weights: weights):
+            case.problem.forget()  # the scores of edges
+            values = [
+                placer.place(case.problem, case.simulator(), budget, seed=seed, progress=lambda _: None).value_s
+                for seed in range(seeds)
+            ]
+        found[name] = float(np.log(values).mean())
+    return found
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.contraction", description=__doc__)
-    parser.add_argument("part", choices=("label", "fit", "judge"))
+    parser.add_argument("part", choices=("label", "fit", "judge", "move"))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
+    parser.add_argument("--seeds", type=int, default=5, help="of move")
+    parser.add_argument("--seconds", type=float, help="of move, in place of evaluations")
     chosen = parser.parse_args()
-    if chosen.part == "judge":
+    if chosen.part == "move":
+        say(move(Budget(MOVED) if chosen.seconds is None else Budget(seconds=chosen.seconds), chosen.seeds))
+    elif chosen.part == "judge":
         say(judge(chosen.only or list(WORKLOADS)))
     else:
         {"label": label, "fit": fit}[chosen.part](chosen.folder)

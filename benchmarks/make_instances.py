@@ -328,12 +328,14 @@ def tags_of(recipe: Recipe, made: Made) -> dict[str, Any]:
     }
 
 
+# Families for testing alone. Sets are fixed, whoever learns from what: tags say who has seen a family.
+TESTING = ("bilstm", "ensemble", "giph", "gnmt", "inception", "moe", "randwire", "rnnlm", "tiled", "towers", "txl")
 SIZE_WORDS = (("up to 50", 50), ("up to 150", 150), ("up to 500", 500), ("up to 2000", 2000), ("larger", 10**9))
 
 
 def set_of(recipe: Recipe) -> str:
-    """Return the set of an instance, the same for all instances of a graph; what nobody has seen is for testing."""
-    if not seen_by(recipe.graph):
+    """Return the set of an instance, the same for all instances of a graph."""
+    if recipe.family in TESTING:
         return "test"
     drawn = hashlib.sha256(recipe.graph_label.encode()).digest()[0] / 256
     return "train" if drawn < 0.5 else "validation" if drawn < 0.7 else "test"

@@ -108,13 +108,15 @@ class CellOutcome(TypedDict):
     """What a method came to on a case.
 
     failed: why there is no value, else None. infeasible: whether no placement fits. nodes: how many it placed. curve:
-    [evaluations, seconds, best value so far in seconds] whenever that fell. placement, priority: of the operations.
+    [evaluations, seconds, best value so far in seconds] whenever that fell. planned: schedules and estimates of the
+    placer's own, which are no evaluations. placement, priority: of the operations.
     """
 
     failed: str | None
     value_s: float | None
     infeasible: bool
     evaluations: NotRequired[int]
+    planned: NotRequired[int]
     nodes: NotRequired[int]
     found_by: NotRequired[str]
     proven: NotRequired[bool]
@@ -215,6 +217,7 @@ def _single_outcome(cell: BenchCell, single_s: Mapping[str, float]) -> CellOutco
         "value_s": value_s,
         "infeasible": False,
         "evaluations": 1,
+        "planned": 0,
         "nodes": 1,
         "found_by": SINGLE,
         "proven": False,
@@ -244,6 +247,7 @@ def _search_outcome(cell: BenchCell, check: Callable[[], None]) -> CellOutcome:
         "infeasible": not ran and cell.case.journal is None,
         "value_s": answer.value_s if ran else None,
         "evaluations": evaluator.evaluations,
+        "planned": answer.planned,
         "nodes": grouping.k,
         "found_by": answer.best.found_by,
         "proven": answer.proven and grouping.k == cell.case.subject.graph.n,  # of the operations, not of nodes alone

@@ -73,7 +73,8 @@ class Answer:
     is faster in the evaluator's eyes; 0 where the placer proves nothing. bound_by: what proved it. evaluations: what
     the whole search has spent, before an interruption as well; None where the placer does not count. own_s: the least
     seconds of a placement of the placer's own, not of a single device or the start; inf where none fits, nan where
-    none was evaluated. notes: sentences for people, as why a single device is the answer.
+    none was evaluated. notes: sentences for people, as why a single device is the answer. planned: schedules and
+    estimates that the placer made by itself, to choose what to evaluate.
     """
 
     candidates: tuple[Candidate, ...]
@@ -82,6 +83,7 @@ class Answer:
     evaluations: int | None = None
     own_s: float = math.nan
     notes: tuple[str, ...] = ()
+    planned: int = 0
 
     @property
     def best(self) -> Candidate:

@@ -78,19 +78,24 @@ def learned_family(graph: str) -> str | None:
 
 
 @cache
-def seen_families() -> frozenset[str]:
-    """Return the families that the weights which ship were learned from, or chosen by, as their own records say."""
-    course = json.loads(files("policy.place.learned.neural_list").joinpath("neural_list.json").read_text("utf-8"))
-    return frozenset({*GRAPHS, *FAMILIES} - set(course["left_out"]))
+def seen_families() -> Mapping[str, frozenset[str]]:
+    """Return the families that weights which ship were learned from, or chosen by, as their own records say."""
+    scores = json.loads(files("policy.place.learned.neural_list").joinpath("neural_list.json").read_text("utf-8"))
+    edges = json.loads(files("pipeline.shared.contraction").joinpath("contraction.json").read_text("utf-8"))
+    return {
+        "neural_list": frozenset({*GRAPHS, *FAMILIES} - set(scores["left_out"])),
+        "contraction": frozenset(edges["families"]),
+    }
 
 
 def seen_by(graph: str) -> tuple[str, ...]:
-    """Return the placers whose weights that ship have seen graphs of this one's family, in learning or in choosing.
+    """Return what has weights that ship and have seen graphs of this one's family, in learning or in choosing.
 
-    >>> seen_by("layered?n=20"), seen_by("gnmt2?steps=2")
-    (('neural_list',), ())
+    >>> seen_by("layered?n=20"), seen_by("chainmm"), seen_by("gnmt2?steps=2")
+    (('neural_list', 'contraction'), ('contraction',), ())
     """
-    return ("neural_list",) if learned_family(graph) in seen_families() else ()
+    family = learned_family(graph)
+    return tuple(name for name, seen in seen_families().items() if family in seen)
 
 
 @dataclass(frozen=True, slots=True)

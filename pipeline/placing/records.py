@@ -131,8 +131,9 @@ class SearchRecord(TypedDict):
     evaluations, measurements: placements the evaluator was asked about, and those measured. found_by: the method that
     found the best. value_s, measured_s: of it. lower_bound_s, bound_by: what no placement falls below, and what proved
     it. gap: (value - bound) / value; proven: whether it is optimal, to 0.01 %. reward: simulated, measured or hybrid.
-    predicted_s: once all measurements have calibrated the simulator; used: how many did. refused: why one could not be
-    measured. rounds: of all placers together; `error` is the median relative error of predictions before a measurement.
+    notes: what the placer says of its own answer, such as what learning added. predicted_s: once all measurements have
+    calibrated the simulator; used: how many did. refused: why one could not be measured. rounds: of all placers
+    together; `error` is the median relative error of predictions before a measurement.
     """
 
     placer: str
@@ -145,6 +146,7 @@ class SearchRecord(TypedDict):
     gap: float | None
     proven: bool
     bound_by: str
+    notes: NotRequired[list[str]]  # missing in early results
     measurements: NotRequired[int]  # this and the next: missing in early results only
     measured_s: NotRequired[float | None]
     predicted_s: NotRequired[float | None]

@@ -75,6 +75,23 @@ def draw_forest(rows: Sequence[ForestRow], *, label: str, reference: str, better
     return svg.make_drawing(label, height, parts)
 
 
+def draw_ranks(ranks: Mapping[str, float], difference: float, *, label: str) -> Markup:
+    """Return mean ranks, the least first, each with the critical difference around it: bars apart are told apart."""
+    half = difference / 2
+    scale = svg.scale_over([min(ranks.values()) - half, max(ranks.values()) + half], LEFT, svg.WIDTH - RIGHT)
+    height = ROW * len(ranks) + 66
+    parts = [*_bottom_axis(scale, height - 42, lambda v: f"{v:.3g}", top=18.0)]
+    for i, (name, rank) in enumerate(ranks.items()):
+        y, kind = 32 + ROW * i, "other" if i else "best"
+        parts.append(svg.make_text(LEFT - 12, y + 4, shorten(name, NAMED), anchor="end", kind=f"label {kind}"))
+        parts.append(svg.make_line(scale(rank - half), y, scale(rank + half), y, f"interval {kind}"))
+        parts.append(_draw_point(scale(rank), y, f"point {kind}", f"{name}: {rank:.2f}"))
+        parts.append(svg.make_text(svg.WIDTH - RIGHT + 10, y + 4, f"{rank:.2f}"))
+    words = f"mean rank; bars of the critical difference, {difference:.2f}, that overlap are not told apart"
+    parts.append(svg.make_text((LEFT + svg.WIDTH - RIGHT) / 2, height - 6, words, anchor="middle"))
+    return svg.make_drawing(label, height, parts)
+
+
 def draw_distributions(samples: Mapping[str, Float64], best: str) -> Markup:
     """Return how often each latency came, a row per candidate, with percentiles; samples: float64 [r], seconds."""
     every = np.concatenate(list(samples.values()))

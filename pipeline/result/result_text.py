@@ -281,7 +281,7 @@ def search_text(search: SearchRecord) -> str:
     elif search["reward"] == "hybrid":
         done += f", of which {asked or 'none'} {'was' if asked == 1 else 'were'} measured"
     sentences = [done, _best_text(search), *_calibration_text(search)]
-    return " ".join(f"{s}." for s in sentences if s)
+    return " ".join([*(f"{s}." for s in sentences if s), *search.get("notes", ())])
 
 
 def _best_text(search: SearchRecord) -> str:

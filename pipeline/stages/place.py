@@ -365,6 +365,7 @@ def _search_record(outcome: SearchOutcome, params: PlaceParams, evaluations: int
         "gap": answer.gap,
         "proven": answer.proven,
         "bound_by": answer.bound_by,
+        "notes": list(answer.notes),
     }
 
 

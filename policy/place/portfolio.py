@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -105,11 +105,12 @@ class Portfolio(Method):
     evaluations left.
     """
 
-    version: ClassVar[int] = 12
+    version: ClassVar[int] = 13
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
     )
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"nothing learned": {"learned": False}}
 
     annealing: float = param(
         0.6, "without a time limit: share of what is left for the first round of annealing", within="[0, 1]"
@@ -122,7 +123,7 @@ class Portfolio(Method):
         5e-6, "without a time limit: the solver's seconds, by its own count, per evaluation left", within="(0, inf)"
     )
     workers: int = param(2, "lanes of members with a time limit, else threads", within="[1, inf)")
-    learned: bool = param(True, "sample schedules by learned scores, where devices work at the same time")
+    learned: bool = param(True, "sample schedules by learned scores, and move groups of the learned contraction")
 
     def run(self, search: Search, *, seed: int) -> None:
         """Search until an optimum is proven or the budget ends."""
@@ -135,7 +136,7 @@ class Portfolio(Method):
             _part(search, "greedy", Greedy(), seed, share=MEASURED)
             _part(search, "anneal", Anneal(), seed)
         elif search.problem.graph.n > HUGE:  # of which two lanes would fill the memory
-            _part(search, "multilevel", Multilevel(), seed)
+            _part(search, "multilevel", Multilevel(contracted=self.learned), seed)
             if not search.done:
                 _Bound().run(search, seed=seed)
         elif math.isfinite(search.left_s):
@@ -149,7 +150,12 @@ class Portfolio(Method):
         members = self._members(search)
         name = _leader(search, members)
         _find_room(search, seed)  # as the other lane does, each in a way of its own, until one of them has found it
-        _part(search, name, _WHOLE[name], seed)
+        whole: Mapping[str, Method] = {
+            "anneal": Anneal(),
+            "multilevel": Multilevel(contracted=self.learned),
+            "neural_list": NeuralList(),
+        }
+        _part(search, name, whole[name], seed)
         search.adopt()
         self._follow(search, {name: members[name] for name in members if name not in ONCE}, seed + 2)
 
@@ -207,7 +213,7 @@ class Portfolio(Method):
         methods: dict[str, Method] = {
             **early,
             "rules": _Rules(self),
-            "multilevel": Multilevel(),
+            "multilevel": Multilevel(contracted=self.learned),
             "neural_list": NeuralList(improve=math.isfinite(search.left_s)),
             "bound": _Bound(),
             **solvers,
@@ -278,10 +284,6 @@ class Portfolio(Method):
         start = self._unlimited(search, seed)
         methods = [Anneal(), start or Anneal()]
         _part(search, "anneal", _SideBySide(methods, self.workers), seed, share=share)
-
-
-# Local searches that are left to a lane.
-_WHOLE: Mapping[str, Method] = {"anneal": Anneal(), "multilevel": Multilevel(), "neural_list": NeuralList()}
 
 
 def _leader(search: Search, members: Mapping[str, Method]) -> str:

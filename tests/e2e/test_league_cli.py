@@ -29,7 +29,9 @@ def test_a_league_leaves_a_page_pictures_and_cells(tmp_path: Path, ran: Ran) -> 
     assert {row["placer"] for row in document["tables"][0]["standings"]} == {"heft", "random"}
     brief = (tmp_path / "docs" / "league.md").read_text()
     assert brief.startswith("# The league of placers")
-    assert len(brief) < len((out / "league.md").read_text())
+    assert len(brief) < sum(len(path.read_text()) for path in out.glob("league*.md"))
+    assert "| random |" in brief
+    assert "| random |" in (out / "league-search.md").read_text()
     cells = {path.parent.name for path in (out / "cells").rglob("*.json")}
     assert cells == {"30-evaluations", "10000-evaluations", "0.05-s"}
     again = ran(*arguments(tmp_path, "--workers", "1"))
@@ -94,11 +96,11 @@ def test_a_file_that_is_no_graph_is_said(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_headline_is_over_instances_that_no_shipped_weights_have_seen(tmp_path: Path, ran: Ran) -> None:
     words = arguments(tmp_path, "--workers", "1")
-    words[words.index("chainmm")] = "chainmm,layered-1"
+    words[words.index("chainmm")] = "giph-index2,layered-1"
     document = ran(*words)
     assert {each["name"]: each["seen_by"] for each in document["instances"]} == {
-        "chainmm-equal-4": [],
-        "layered-1-equal-4": ["neural_list"],
+        "giph-index2-own": [],
+        "layered-1-equal-4": ["neural_list", "contraction"],
     }
     table = document["tables"][0]
     assert {row["instances"] for row in table["standings"]} == {2}

@@ -13,6 +13,7 @@ from pipeline.settings.declared import uses_seed
 
 RULES = ("rules", "lists")  # kinds whose best answer is a baseline of its own
 SOLVERS = ("exact",)  # kinds that may go on for ever on a number of evaluations
+SLOW = ("published",)  # kinds that take minutes for a thousand
 OTHER = "other"
 
 
@@ -39,6 +40,11 @@ class LeagueEntry:
     def is_rule(self) -> bool:
         """Return whether it is a rule of thumb or a list scheduler."""
         return self.kind in RULES
+
+    @property
+    def is_slow(self) -> bool:
+        """Return whether it is a published learner, or a control of one."""
+        return self.kind in SLOW
 
 
 def list_entries(names: Sequence[str] = ()) -> tuple[list[LeagueEntry], list[str]]:

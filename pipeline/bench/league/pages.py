@@ -9,10 +9,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.bench.league.entries import SLOW
 from pipeline.bench.league.protocol import NOISE
+from pipeline.bench.league.ranks import ALPHA
 from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
-from pipeline.report.charts import ratio_curves
+from pipeline.report.charts import draw_ranks, ratio_curves
 from pipeline.report.comparison import DrawnComparison, interval_row
 from pipeline.report.page import svg_file
 from pipeline.report.text import seconds_text
@@ -25,9 +27,10 @@ INTERVALS = (
     "bootstrap interval over instances. The words beside it are the ratio of the table, which is one over it."
 )
 
-ABOUT = """Made by `placewright bench league{quick} --out DIR --page docs/league.md`; the same command goes on where it
-was interrupted, runs only what a changed placer concerns, and writes this page again. Everything here is predicted by
-the simulator `listsched`, on one machine for all; nothing is measured on devices.
+ABOUT = """`placewright bench league{quick} --out DIR --page docs/league.md` goes on where it was interrupted, runs only
+what a changed placer concerns, and writes this page again. Everything here is predicted by the simulator `listsched`,
+on one machine for all; nothing is measured on devices. A number is checked by running its cells alone: `--instances
+GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal answers.
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over the seeds of an instance, then over instances, with a 95 % bootstrap
@@ -36,69 +39,80 @@ instance, and over its lower bound. **wins**, **losses**: share of instances mor
 reference. **best**: share of instances on which nobody is more than 1 % better. **never worse**: share of cells not
 slower than the best single device, and than HEFT. **infeasible**: cells without a placement that fits where somebody
 has one. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
-included. **Unseen** are instances of families that no weights which ship with placewright were learned from, or chosen
-by; the table at the end says of each instance whose weights have seen its family."""
+included; **planned**: schedules and estimates that a placer makes by itself to choose what it asks about. **p**:
+Wilcoxon's signed ranks over instances, two-sided. **Unseen** are instances of families that no weights which ship with
+placewright were learned from, or chosen by."""
 
 
-BEST = 8  # rows of a table of the brief page
+BEST = 6  # rows of a table of the brief page
 BRIEF = """The {best} best of each main table, as `placewright bench league{quick} --out DIR --page docs/league.md`
-writes them; DIR/league.md has all of it, with families, curves, disturbed costs and controls. All is predicted by the
-simulator `listsched`; nothing is measured on devices.
+writes them; DIR/league.md leads to all of it, with families, curves, disturbed costs and controls. All is predicted by
+the simulator `listsched`; nothing is measured on devices. A number is checked by running its cells alone: `--instances
+GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal answers.
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over seeds, then instances, with a 95 % bootstrap interval over instances.
 **over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each instance, and over its
-lower bound. **infeasible**: cells without a placement that fits. **s**: median seconds of a search."""
+lower bound. **infeasible**: cells without a placement that fits. **s**: median seconds of a search; **planned**: median
+of the schedules and estimates that it made by itself. **p**: Wilcoxon's signed ranks over instances, corrected by
+Holm's method."""
 
 
 def write_pages(document: Table, path: Path, *, brief: bool = False) -> None:
-    """Write the page of a league's document, and its pictures beside it, whose names begin with the page's.
+    """Write the page of a league's document, its pictures, and a page per part beside it; names begin with the page's.
 
-    brief: the main tables alone, the best of each.
+    brief: the main tables alone, the best of each, on one page.
 
     Raises:
         StoreError: it cannot be written.
     """
     for file, drawing in _pictures(document, path.stem):
         write_text(path.with_name(file), svg_file(drawing))
-    write_text(path, (brief_page if brief else league_page)(document, path.stem))
+    if brief:
+        write_text(path, brief_page(document, path.stem))
+        return
+    write_text(path, league_page(document, path.stem))
+    for part in parts_of(document):
+        write_text(path.with_name(f"{path.stem}-{part}.md"), part_page(document, part, path.stem))
+    write_text(path.with_name(f"{path.stem}-instances.md"), instances_page(document))
+
+
+def parts_of(document: Table) -> list[str]:
+    """Return the parts that have tables, in their order."""
+    return list(dict.fromkeys(table["part"] for table in document["tables"]))
 
 
 def league_page(document: Table, name: str = "league") -> str:
-    """Return the page of a league's document; name: what the names of its pictures begin with."""
-    settings = document["settings"]
-    quick = " --quick" if settings["quick"] else ""
-    about = ABOUT.format(quick=quick, reference=document["reference"], evaluations=settings["reference"])
-    lines = [
-        "# The league of placers",
-        "",
-        about,
-        "",
-        *_setting_lines(document),
-        "",
-        "## In words",
-        "",
-        *league_sentences(document),
-    ]
-    for part in dict.fromkeys(table["part"] for table in document["tables"]):
-        lines += ["", f"## {TITLES[part]}", ""]
-        tables = [table for table in document["tables"] if table["part"] == part]
-        lines += _part_lines(part, tables, document, name)
-    lines += ["", "## What was asked about", "", *_instance_lines(document)]
-    return "\n".join(lines).rstrip() + "\n"
+    """Return the first page of a league's document: what it says in words, and where its tables are.
+
+    name: what the names of its pictures and of the other pages begin with.
+    """
+    pictures = [f"![{table['title']}]({file})" for table, file in _first_pictures(document, name)]
+    pages = [f"- [{TITLES[part]}]({name}-{part}.md)" for part in parts_of(document)]
+    pages.append(f"- [What was asked about]({name}-instances.md): sizes, bounds, and whose weights have seen which")
+    head = _head_lines(document, ABOUT)
+    return "\n".join([*head, *pictures[:1], "", *league_sentences(document), "", "## Tables", "", *pages]) + "\n"
+
+
+def part_page(document: Table, part: str, name: str = "league") -> str:
+    """Return the page of one part: its tables, its controls and its pictures."""
+    tables = [table for table in document["tables"] if table["part"] == part]
+    lines = [f"# {TITLES[part]}", "", f"A part of [the league]({name}.md), which says what the columns are.", ""]
+    return "\n".join([*lines, *_part_lines(part, tables, document, name)]).rstrip() + "\n"
+
+
+def instances_page(document: Table) -> str:
+    """Return the page of all instances."""
+    return "\n".join(["# What was asked about", "", *_instance_lines(document)]) + "\n"
 
 
 def brief_page(document: Table, name: str = "league") -> str:
-    """Return the page that documents have: the main tables, and of each the best."""
-    settings = document["settings"]
-    quick = " --quick" if settings["quick"] else ""
-    about = BRIEF.format(quick=quick, reference=document["reference"], evaluations=settings["reference"], best=BEST)
-    lines = ["# The league of placers", "", about, "", *_setting_lines(document), "", "## In words", ""]
-    lines += _winner_lines(document)
+    """Return the page that documents have: what it says in words, the main tables, and of each the best."""
+    lines = [*_head_lines(document, BRIEF), *league_sentences(document)]
     for part in MAIN_PARTS:
         tables = [table for table in document["tables"] if table["part"] == part]
         lines += ["", f"## {TITLES[part]}"] if tables else []
-        if part == "search":
+        if part in ("search", "large"):
             for table in tables:
                 lines += ["", f"### {table['title']}", "", *_best_lines(table)]
                 lines += [
@@ -109,7 +123,15 @@ def brief_page(document: Table, name: str = "league") -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _head_lines(document: Table, about: str) -> list[str]:
+    settings = document["settings"]
+    quick = " --quick" if settings["quick"] else ""
+    told = about.format(quick=quick, reference=document["reference"], evaluations=settings["reference"], best=BEST)
+    return ["# The league of placers", "", told, "", *_setting_lines(document), "", "## In words", ""]
+
+
 def _best_lines(table: Table) -> list[str]:
+    p = {} if table["ranks"] is None else {pair["other"]: pair["holm_p"] for pair in table["ranks"]["pairs"]}
     rows = [
         [
             _placer_words(row, len(table["instances"])),
@@ -117,15 +139,19 @@ def _best_lines(table: Table) -> list[str]:
             _figure_text(row["rule_ratio"]),
             _figure_text(row["bound_ratio"]),
             _figure_text(row["seconds"], 2),
+            _count_text(row["planned"]),
+            _p_text(p.get(row["placer"])),
         ]
-        for row in table["standings"][:BEST]
+        for row in [row for row in table["standings"] if not row["control_of"]][:BEST]
     ]
-    return markdown(["placer", "ratio", "over rules", "over bound", "s"], rows)
+    header = ["placer", "ratio", "over rules", "over bound", "s", "planned", "p"]
+    return markdown(header, rows)
 
 
-MAIN_PARTS = ("search", "memory", "unseen", "transfer")
+MAIN_PARTS = ("search", "large", "memory", "unseen", "transfer")
 TITLES = {
     "search": "Search at equal cost",
+    "large": "Large graphs",
     "levels": "Simpler simulators",
     "order": "Placements with an order",
     "memory": "Little memory",
@@ -133,23 +159,47 @@ TITLES = {
     "noise": "Disturbed costs",
     "transfer": "One pass, 16 samples, a whole search; and what was learned elsewhere",
 }
+NEVER = "never learns"  # the control that stands for a learner where one has to do
 
 
 def league_sentences(document: Table) -> list[str]:
-    """Return plain sentences: who is best at what, what learning adds, and who is ever worse than a rule."""
-    said = _winner_lines(document)
+    """Return about ten plain sentences: who is best at what, who is told apart, and what learning adds."""
+    said = []
     for table in document["tables"]:
-        if table["part"] in ("search", "transfer"):
-            said += [f"- {table['title']}, {sentence}" for sentence in _control_sentences(table)]
+        if table["part"] not in ("search", "large", "memory"):
+            continue
+        title = f"- {table['title']}:"
+        if table["part"] == "search":
+            said.append(f"{title} {_winner_sentence(table, 'unseen')}")
+        said.append(f"{title} {_winner_sentence(table, 'standings')}")
+        if table["part"] == "search" and table["ranks"] is not None:
+            said.append(f"{title} {_told_apart_sentence(table['ranks'])}")
+        said += [f"{title} {sentence}" for sentence in _learning_sentences(table)]
     return said
 
 
-def _winner_lines(document: Table) -> list[str]:
-    return [
-        f"- {table['title']}: {_winner_sentence(table, 'unseen')} {_winner_sentence(table, 'standings')}"
-        for table in document["tables"]
-        if table["part"] in ("search", "memory")
-    ]
+def _told_apart_sentence(ranks: Mapping[str, Any]) -> str:
+    """Return whom the best is told apart from by paired tests."""
+    apart = [f"{p['other']} ({ratio_text(p['ratio'], 3)})" for p in ranks["pairs"] if p["holm_p"] < ALPHA]
+    alike = [f"{p['other']} ({ratio_text(p['ratio'], 3)})" for p in ranks["pairs"] if p["holm_p"] >= ALPHA]
+    best = next(iter(ranks["ranks"]))
+    words = f"of {len(ranks['ranks'])} ranked on {ranks['instances']} instances, {best} has the least mean rank"
+    if apart:
+        words += f"; its seconds are fewer than those of {', '.join(apart)}, by paired tests at 5 %"
+    return f"{words}; it is not told apart from {', '.join(alike)}." if alike else f"{words}."
+
+
+def _learning_sentences(table: Table) -> Iterator[str]:
+    """Yield what each placer that is ours is beside the control that tells most, and all published ones in one."""
+    published = {row["placer"] for row in table["standings"] if row["kind"] in SLOW}
+    pairs = [pair for pair in table["controls"] if pair["placer"] not in published]
+    for placer in dict.fromkeys(pair["placer"] for pair in pairs):
+        mine = [pair for pair in pairs if pair["placer"] == placer]
+        yield _control_words(next((p for p in mine if p["control"].endswith(NEVER)), mine[0]))
+    theirs = [pair for pair in table["controls"] if pair["placer"] in published and pair["control"].endswith(NEVER)]
+    for verdict, pairs in ((v, [p for p in theirs if p["verdict"] == v]) for v in {p["verdict"]: 0 for p in theirs}):
+        told = ", ".join(f"{pair['placer']} {ratio_text(pair['ratio'], 3)}" for pair in pairs)
+        yield f"published learners over themselves without learning, {verdict}: {told}."
 
 
 def _count_disturbed(table: Table) -> tuple[int, int]:
@@ -185,10 +235,10 @@ def _winner_sentence(table: Table, which: str) -> str:
     return f"{words}.{busy}"
 
 
-def _control_sentences(table: Table) -> Iterator[str]:
-    """Yield for every control what its placer is beside it, instance by instance."""
-    for pair in table["controls"]:
-        yield f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, {pair['verdict']}."
+def _control_words(pair: Mapping[str, Any]) -> str:
+    """Return what a placer is beside its control, instance by instance."""
+    told = f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, p {_p_text(pair['p'])}"
+    return f"{told}: {pair['verdict']}."
 
 
 def _setting_lines(document: Table) -> list[str]:
@@ -220,6 +270,7 @@ def _part_lines(part: str, tables: Sequence[Table], document: Table, name: str) 
             yield from _noise_lines(table)
         else:
             yield from standing_table(table, families=part == "search")
+        yield from ["", *_rank_lines(table), *(f"- {_control_words(pair)}" for pair in table["controls"])]
         if "curve" in table:
             yield from ["", *_curve_lines(table)]
         if "in_T2" in table:
@@ -245,11 +296,12 @@ def standing_table(table: Table, *, families: bool) -> list[str]:
             _figure_text(row["seconds"], 2),
             _figure_text(row["cpu_s"], 2),
             f"{row['evaluations']:g}" if row["evaluations"] is not None else "-",
+            _count_text(row["planned"]),
         ]
         for row in table["standings"]
     ]
     failed = [f"\n{row['placer']} failed: {'; '.join(row['failed'])}" for row in table["standings"] if row["failed"]]
-    lines = [*markdown([*header, "s", "CPU s", "asked"], rows), *failed]
+    lines = [*markdown([*header, "s", "CPU s", "asked", "planned"], rows), *failed]
     late, cells = _count_disturbed(table)
     if late:
         lines += ["", f"**{late} of {cells} cells were ended by the clock while others had the processor**: on an idle "
@@ -280,6 +332,26 @@ def _curve_lines(table: Table) -> list[str]:
     rows = [[name, *(_figure_text(ratio) for ratio in curve["ratios"][name])] for name in order]
     return ["Ratio of the incumbent as the search goes on; \"-\" where an instance has none yet:", "",
             *markdown(header, rows)]  # fmt: skip
+
+
+def _rank_lines(table: Table) -> Iterator[str]:
+    """Yield mean ranks, and the paired tests of the best beside the others; nothing of too few instances."""
+    ranks = table["ranks"]
+    if ranks is None:
+        return
+    best = next(iter(ranks["ranks"]))
+    tests = {pair["other"]: pair for pair in ranks["pairs"]}
+    rows = [
+        [name, f"{rank:.2f}", *([ratio_text(tests[name]["ratio"], 3), _p_text(tests[name]["holm_p"])])]
+        if name in tests
+        else [name, f"{rank:.2f}", "", ""]
+        for name, rank in ranks["ranks"].items()
+    ]
+    yield (
+        f"Mean ranks over {ranks['instances']} instances: two that differ by more than {ranks['difference']:.2f} are "
+        f"told apart at 5 % (Nemenyi); that all are alike has p {_p_text(ranks['friedman_p'])} (Friedman)."
+    )
+    yield from ["", *markdown(["placer", "mean rank", f"{best} over it", "p, by Holm"], rows), ""]
 
 
 def _t2_lines(table: Table) -> list[str]:
@@ -376,7 +448,11 @@ def _pictures(document: Table, name: str) -> Iterator[tuple[str, Markup]]:
     for each in drawn_comparisons(document, name):
         yield each.file, each.drawing()
     for table in document["tables"]:
-        if table["part"] != "search":
+        if table["ranks"] is not None and table["part"] == "search":
+            ranks = table["ranks"]
+            picture = draw_ranks(ranks["ranks"], ranks["difference"], label=table["title"])
+            yield f"{_file_stem(name, table)}-ranks.svg", picture
+        if "curve" not in table:
             continue
         stem, rows = _file_stem(name, table), [row for row in table["standings"] if row["ratio"] is not None]
         curve = table["curve"]
@@ -413,12 +489,28 @@ def drawn_comparisons(document: Table, name: str) -> list[DrawnComparison]:
     return drawn
 
 
+def _first_pictures(document: Table, name: str) -> Iterator[tuple[Table, str]]:
+    """Yield the tables that have pictures, and the file of the first of each."""
+    for table in document["tables"]:
+        for file, _ in _pictures({**document, "tables": [table]}, name):
+            yield table, file
+            break
+
+
 def _reference_words(document: Table) -> str:
     return f"{document['reference']}, {document['settings']['reference']:,}"
 
 
 def _file_stem(name: str, table: Table) -> str:
     return f"{name}-{re.sub(r'[^a-z0-9]+', '-', table['title'].lower())}"
+
+
+def _count_text(value: float | None) -> str:
+    return f"{value:,.0f}" if value else "-"
+
+
+def _p_text(p: float | None) -> str:
+    return "-" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _figure_text(value: float | None, digits: int = 3) -> str:

@@ -46,7 +46,7 @@ class PolicyShelf:
 
 
 def learn_policy_interruptible(
-    entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: tuple[int, float], folder: Path
+    entry: LeagueEntry, instances: Sequence[LeagueInstance], budget: tuple[int, float | None], folder: Path
 ) -> LearnedPolicy | None:
     """Return what `learn_policy` does, on another thread, so that an interrupt ends it at once.
 

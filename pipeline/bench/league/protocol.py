@@ -18,7 +18,8 @@ from coarsen.reading.model.files import is_written_as_path
 from pipeline.core.errors import ModelError, UnknownNameError, UsageError
 
 REFERENCE = "anneal"  # the placer that all others are divided by
-PARTS = ("search", "levels", "order", "memory", "unseen", "noise", "transfer")
+PARTS = ("search", "large", "levels", "order", "memory", "unseen", "noise", "transfer")
+FULL_PARTS = PARTS[:-1]  # what teaching takes before its first cell is more than all other parts together
 QUICK_PARTS = ("search", "memory", "unseen", "noise", "transfer")
 DRAWN = ("layered", "erdos-renyi")  # families of random graphs that may be learned from
 RANDOM_SIZES = (100, 50, 300)
@@ -104,39 +105,44 @@ ONE_PASS: Mapping[int, str] = MappingProxyType({1: "one pass", 16: "best of 16"}
 class LeagueEffort:
     """How much of the protocol is run.
 
-    seeds: of placers that draw. evaluations, seconds: the two equal budgets of a search. reference: evaluations of the
-    reference. graphs: test graphs per family at most; further: where seconds are equal, and in the further parts, which
-    have no controls. machines: of the searches. lessons: graphs per family that
-    learners learn from. draws: disturbed cost tables per placement. patience: seconds after which solvers end where
-    evaluations are what is equal, for they ask for none while they think; learning: the same of placers that learn, as
-    long as all their evaluations take unless `quick`. workers: cells of equal evaluations at a time; those of equal
-    seconds run alone.
+    seeds: of placers that draw; further_seeds: in the further parts. evaluations, seconds: the two equal budgets of a
+    search; large: seconds on large graphs. reference: evaluations of the reference. graphs: test graphs per family at
+    most, the machines of the searches in turn; further: where seconds are equal, and in the further parts, which have
+    no controls. slow: the most operations of a graph on which published learners run, first graphs of families alone,
+    for a thousand evaluations take them minutes; None for any graph. lessons: graphs per family that learners learn
+    from. draws: disturbed cost tables per placement. patience: seconds after which solvers end where evaluations are
+    what is equal, for they ask for none while they think; learning: the same of published learners, None for as long as
+    all their evaluations take. workers: cells of equal evaluations at a time; those of equal seconds run alone.
     """
 
     quick: bool = False
     seeds: int = 5
+    further_seeds: int = 2
     evaluations: int = 1000
     reference: int = 10_000
-    seconds: float = 6.0
-    graphs: int = 12
-    further: int = 2
+    seconds: float = 3.0
+    large: float = 20.0
+    graphs: int = 3
+    further: int = 1
     machines: tuple[str, ...] = ("equal:4", "equal:8")
+    slow: int | None = 200
     lessons: int = 4
     draws: int = 5
-    patience: float = 20.0
-    learning: float = 900.0
+    patience: float = 10.0
+    learning: float | None = None
     workers: int = 1
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = FULL_PARTS
 
 
 FULL = LeagueEffort()
 QUICK = LeagueEffort(
     quick=True,
     seeds=2,
+    further_seeds=1,
     seconds=1.0,
     graphs=1,
-    further=1,
     machines=("equal:4",),
+    slow=None,
     lessons=1,
     draws=3,
     patience=2.0,
@@ -167,13 +173,27 @@ _FAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "tiled": ("llama-block", "llama-layer", "ffnn", "chainmm"),
         "moe": ("moe-block?fidelity=core", "moe-block?fidelity=core&training=false"),
-        "transformer": ("bert-base-training?layers=4&fidelity=core", "txl2?fidelity=core"),
-        "translator": ("gnmt2?steps=8&fidelity=core", "nmt?steps=8&fidelity=core"),
-        "recurrent": ("rnnlm2?steps=10&fidelity=core", "wavenet2?fidelity=core&training=false"),
-        "image": ("inception-v3-training?fidelity=core&training=false", "resnet50-training?fidelity=core"),
+        "transformer": (
+            "bert-base-training?layers=4&fidelity=core",
+            "txl2?fidelity=core",
+            "txl4?segments=2&fidelity=core",
+        ),
+        "translator": ("gnmt2?steps=8&fidelity=core", "nmt?steps=8&fidelity=core", "gnmt4?steps=4&fidelity=core"),
+        "recurrent": (
+            "rnnlm2?steps=10&fidelity=core",
+            "wavenet2?fidelity=core&training=false",
+            "rnnlm4?steps=5&fidelity=core",
+        ),
+        "image": (
+            "inception-v3-training?fidelity=core&training=false",
+            "resnet50-training?fidelity=core",
+            "inception-v3-training?fidelity=core",
+        ),
         "giph": tuple(f"giph?index={i}" for i in range(4)),
     }
 )
+LARGE = "large"  # the family of graphs that are searched in the part of that name alone
+_LARGE = ("rnnlm8?fidelity=core", "gnmt4?fidelity=core", "txl8")  # 12,563, 16,139 and 10,196 operations
 _OWN_MACHINE = ("giph",)  # families whose instances bring their devices along
 
 
@@ -189,7 +209,7 @@ def families() -> dict[str, GraphFamily]:
         drawn = tuple(_random_graph(name, i) for i in range(RANDOM_GRAPHS))
         train, choose = (drawn[0::2][:4], drawn[0::2][4:]) if name in DRAWN else ((), ())
         known_families[name] = GraphFamily(name, train, choose, drawn[1::2])
-    for name, texts in _FAR.items():
+    for name, texts in {**_FAR, LARGE: _LARGE}.items():
         known_families[name] = GraphFamily(name, (), (), tuple(GraphRef(_graph_label(text), text) for text in texts))
     return known_families
 
@@ -219,7 +239,7 @@ def list_instances(effort: LeagueEffort, names: Sequence[str] = ()) -> list[Leag
     known = families()
     chosen = names or (QUICK_FAMILIES if effort.quick else tuple(known))
     refs = [ref for name in chosen for ref in _named_graphs(name, known, effort.graphs)]
-    distinct = list(dict.fromkeys(i for family, ref in refs for i in _on_machines(family, ref, effort.machines)))
+    distinct = list(dict.fromkeys(_on_machine(family, ref, _turn(known, family, ref), effort) for family, ref in refs))
     counts = Counter(instance.name for instance in distinct)
     alike = sorted({i.graph.text for i in distinct if counts[i.name] > 1})
     if alike:
@@ -244,11 +264,16 @@ def _named_graphs(name: str, known: Mapping[str, GraphFamily], most: int) -> Ite
         raise UnknownNameError("family, test graph or file of a graph", name, [*known, *graphs], "docs/league.md")
 
 
-def _on_machines(family: str, ref: GraphRef, machines: Sequence[str]) -> Iterator[LeagueInstance]:
+def _on_machine(family: str, ref: GraphRef, turn: int, effort: LeagueEffort) -> LeagueInstance:
+    """Return a graph on its machine: one each, so that no two instances of an interval are of the same graph."""
     if family in _OWN_MACHINE:
-        yield LeagueInstance(family, ref, topology="")
-        return
-    yield from (LeagueInstance(family, ref, topology=machine) for machine in machines)
+        return LeagueInstance(family, ref, topology="")
+    return LeagueInstance(family, ref, topology=effort.machines[turn % len(effort.machines)])
+
+
+def _turn(known: Mapping[str, GraphFamily], family: str, ref: GraphRef) -> int:
+    """Return a graph's place among the test graphs of its family, 0 for a user's own."""
+    return known[family].test.index(ref) if family in known and ref in known[family].test else 0
 
 
 def first_of_each(instances: Sequence[LeagueInstance], most: int) -> tuple[LeagueInstance, ...]:

@@ -92,7 +92,19 @@ def league_document(run: League) -> dict[str, Any]:
 
 def _short_record(cell: LeagueCell, record: CellRecord) -> dict[str, Any]:
     """Return a cell's record without its placement, which lies in the file of the cell."""
-    kept = ("key", "model", "method", "seed", "value_s", "evaluations", "seconds", "cpu_s", "infeasible", "failed")
+    kept = (
+        "key",
+        "model",
+        "method",
+        "seed",
+        "value_s",
+        "evaluations",
+        "planned",
+        "seconds",
+        "cpu_s",
+        "infeasible",
+        "failed",
+    )
     return {"budget": cell.budget.name, **{name: record.get(name) for name in kept}, "curve": record.get("curve", [])}
 
 

@@ -11,6 +11,7 @@ from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import SOLVERS, LeagueEntry
 from pipeline.bench.league.protocol import (
     CAPS,
+    LARGE,
     LEVELS,
     QUICK_UNSEEN,
     REFERENCE,
@@ -33,7 +34,7 @@ class LeagueRound:
     """One table of a part: what is asked about, and what every placer may spend on each.
 
     taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
-    run as well. seeds: of placers that draw.
+    run as well. seeds: of placers that draw. published: the instances on which published learners run.
     """
 
     part: str
@@ -41,6 +42,7 @@ class LeagueRound:
     instances: tuple[LeagueInstance, ...]
     budget: LeagueBudget
     seeds: int
+    published: tuple[LeagueInstance, ...]
     taught: bool = False
     controls: bool = True
 
@@ -58,22 +60,30 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
+    usual = tuple(i for i in instances if i.family != LARGE)
     rounds: list[LeagueRound] = []
     for name, make in PARTS.items():
         if name in parts and name in FURTHER:
-            few = first_of_each(brief(instances) if effort.quick else instances, effort.further)
-            seeds = 1 if effort.quick else effort.seeds
-            rounds += [replace(each, seeds=seeds, controls=False) for each in make(few, effort)]
+            few = first_of_each(brief(usual) if effort.quick else usual, effort.further)
+            made = (replace(each, seeds=effort.further_seeds, controls=False) for each in make(few, effort))
+            rounds += [each if effort.slow is None else replace(each, published=()) for each in made]
         elif name in parts:
-            rounds += make(tuple(instances), effort)
+            rounds += make(tuple(instances) if name == LARGE else usual, effort)
     return [each for each in rounds if each.instances]
 
 
 def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     equal, timed = LeagueBudget(effort.evaluations), LeagueBudget(seconds=effort.seconds)
-    yield LeagueRound("search", f"Equal evaluations: {equal.name}", instances, equal, effort.seeds)
-    few = first_of_each(instances, effort.further)
-    yield LeagueRound("search", f"Equal time: {timed.name}", few, timed, effort.seeds, controls=not effort.quick)
+    yield _equal_round("search", f"Equal evaluations: {equal.name}", instances, effort)
+    few, title = first_of_each(instances, effort.further), f"Equal time: {timed.name}"
+    published = few if effort.slow is None else ()
+    yield LeagueRound("search", title, few, timed, effort.seeds, published, controls=not effort.quick)
+
+
+def _large_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
+    large, timed = tuple(i for i in instances if i.family == LARGE), LeagueBudget(seconds=effort.large)
+    title = f"More than 10,000 operations: {timed.name}"
+    yield LeagueRound("large", title, large, timed, effort.seeds, (), controls=False)
 
 
 def _levels_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
@@ -108,7 +118,7 @@ def _unseen_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[Leagu
 def _transfer_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
-        yield LeagueRound("transfer", budget.name, few, budget, seeds, taught=True, controls=False)
+        yield LeagueRound("transfer", budget.name, few, budget, seeds, few, taught=True, controls=False)
 
 
 def _noise_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
@@ -117,11 +127,14 @@ def _noise_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[League
 
 def _equal_round(part: str, title: str, instances: Iterable[LeagueInstance], effort: LeagueEffort) -> LeagueRound:
     """Return a round of equal evaluations."""
-    return LeagueRound(part, title, tuple(instances), LeagueBudget(effort.evaluations), effort.seeds)
+    asked, most = tuple(instances), effort.slow
+    slow = asked if most is None else tuple(i for i in first_of_each(asked, 1) if load_arena(i).n <= most)
+    return LeagueRound(part, title, asked, LeagueBudget(effort.evaluations), effort.seeds, slow)
 
 
 PARTS: Mapping[str, Callable[[Instances, LeagueEffort], Iterator[LeagueRound]]] = {
     "search": _search_rounds,
+    "large": _large_rounds,
     "levels": _levels_rounds,
     "order": _order_rounds,
     "memory": _memory_rounds,
@@ -155,7 +168,7 @@ def cells_of_round(
         reference = next(e for e in entries if e.name == REFERENCE)
         cells += _cells_per_seed(reference, instance, LeagueBudget(effort.reference), asked.seeds, effort)
         for entry in entries:
-            if entry.control_of and not asked.controls:
+            if (entry.control_of and not asked.controls) or (entry.is_slow and instance not in asked.published):
                 continue
             cells += _cells_per_seed(entry, instance, asked.budget, asked.seeds, effort)
             if asked.taught and entry.keeps:
@@ -185,8 +198,8 @@ def _cells_per_seed(
     """Return a cell per seed; one alone for a placer that draws nothing."""
     case, placer = load_arena(instance).case, entry.method.build()
     seconds = budget.seconds
-    if seconds is None and (entry.kind in SOLVERS or entry.method.learned):
-        seconds = effort.learning if entry.method.learned else effort.patience
+    if seconds is None:  # others divide what time they have, and would not be asked for equal evaluations
+        seconds = effort.learning if entry.is_slow else effort.patience if entry.kind in SOLVERS else None
     evaluations = budget.allowed(len(case.devices))
     return [
         LeagueCell(

@@ -15,6 +15,7 @@ from typing import TypedDict
 import numpy as np
 
 from pipeline.bench.cells import CellRecord
+from pipeline.bench.league.paired import log_ratios, signed_rank_p
 from pipeline.bench.summary import Interval, geometric_mean
 
 ENOUGH_INSTANCES = 8  # below which a bootstrap over instances proves nothing
@@ -60,8 +61,8 @@ class Standing:
     0.99, or above 1.01. best: share of the instances where no placer is more than 1 % better. not_worse_single,
     not_worse_heft: shares of the cells whose placement is not slower than the best single device, or HEFT's.
     infeasible: cells without a placement that fits, where another placer has one. failed: what other cells without one
-    say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s, evaluations:
-    medians over the cells.
+    say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s, evaluations,
+    planned: medians over the cells.
     """
 
     placer: str
@@ -86,6 +87,7 @@ class Standing:
     seconds: float | None
     cpu_s: float | None
     evaluations: float | None
+    planned: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +138,14 @@ def _least_values(records: Sequence[Valued]) -> dict[str, float]:
 class BesideControl:
     """A placer's seconds over those of its control, instance by instance; an interval below 1 confirms its claim.
 
-    Of few instances nothing is said: their bootstrap interval is too narrow.
+    p: of Wilcoxon's signed ranks, two-sided. Of few instances nothing is said: their bootstrap interval is too narrow.
     """
 
     placer: str
     control: str
     instances: int
     ratio: Interval
+    p: float
 
     @property
     def verdict(self) -> str:
@@ -158,10 +161,10 @@ def beside_controls(records: Sequence[LeagueRow]) -> list[BesideControl]:
     pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
     rows = []
     for placer, control in pairs:
-        ratios = _ratios_over(values.get(placer, {}), values[control])
-        if ratios:
-            interval = geometric_mean([np.array(list(ratios.values()))])
-            rows.append(BesideControl(placer, control, len(ratios), interval))
+        logs = log_ratios(values.get(placer, {}), values[control])
+        if logs.size:
+            interval = geometric_mean([np.exp(logs)])
+            rows.append(BesideControl(placer, control, logs.size, interval, signed_rank_p(logs)))
     return rows
 
 
@@ -227,6 +230,7 @@ def _standing_of(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
         seconds=_median_or_none([r["seconds"] for r in alive]),
         cpu_s=_median_or_none([r["cpu_s"] for r in alive]),
         evaluations=_median_or_none([r["evaluations"] for r in alive]),
+        planned=_median_or_none([r["planned"] for r in alive if "planned" in r]),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.disturbed import RerunRow, rerun, with_noise
 from pipeline.bench.league.protocol import NOISE, REFERENCE, LeagueEffort
+from pipeline.bench.league.ranks import ranked
 from pipeline.bench.league.rounds import LeagueRound, Policies
 from pipeline.bench.league.standings import (
     Baselines,
@@ -39,6 +40,8 @@ def table_of(
     """
     baselines = Baselines.of(records, references, {i.name: load_arena(i).floor_s for i in asked.instances})
     unseen = {i.name for i in asked.instances if not seen_by(i.graph.text)}
+    rows = rank_placers(records, baselines)
+    ranks = ranked(records, [row.placer for row in rows if not row.control_of])
     document: dict[str, Any] = {
         "part": asked.part,
         "title": asked.title,
@@ -48,9 +51,10 @@ def table_of(
             "name": asked.budget.name,
         },
         "instances": [i.name for i in asked.instances],
-        "standings": [asdict(row) for row in rank_placers(records, baselines)],
+        "standings": [asdict(row) for row in rows],
         "unseen": [asdict(row) for row in rank_placers([r for r in records if r["model"] in unseen], baselines)],
         "controls": [{**asdict(pair), "verdict": pair.verdict} for pair in beside_controls(records)],
+        "ranks": None if ranks is None else asdict(ranks),
     }
     if asked.part == "search":
         document["curve"] = _curve_document(asked, records, baselines)

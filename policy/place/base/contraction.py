@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
@@ -47,10 +49,14 @@ def contraction(problem: Problem, *, groups: int, balance: float = BALANCE) -> G
     return least.grouping.then(contracted(ends, score, rest, begin=merged))
 
 
-def contraction_level(finest: Level, groups: int) -> Level:
-    """Return the clusters of a level that contraction makes of its groups, about so many."""
-    own = finest.groups
-    found = contraction(own.problem, groups=groups)
-    label = np.zeros(own.k, np.int32)
-    label[own.grouping.group] = found.group
-    return contracted_level(finest, label, found.k)
+def contraction_levels(finest: Level, counts: Sequence[int]) -> list[Level]:
+    """Return the clusters of a level that contraction makes of its groups, about so many each; none twice."""
+    own, levels = finest.groups, list[Level]()
+    for groups in sorted(counts):
+        found = contraction(own.problem, groups=groups)
+        if levels and found.k <= levels[-1].k:
+            continue
+        label = np.zeros(own.k, np.int32)
+        label[own.grouping.group] = found.group
+        levels.append(contracted_level(finest, label, found.k))
+    return levels

@@ -195,6 +195,7 @@ class _Forked:
         facts = {
             "fault": fault,
             "spent": self.fork.spent,
+            "planned": self.fork.planned,
             "evaluations": _evaluations(self.fork) - self._evaluated,
             "authors": sorted(self.fork.authors),
             "known": dict(known.facts),
@@ -230,7 +231,7 @@ class _Forked:
         if facts["fault"]:
             raise error_from_document(facts["fault"])
         self.fork.history.resume(Snapshot(arrays, facts["known"]))
-        self.fork.spent = facts["spent"]
+        self.fork.spent, self.fork.planned = facts["spent"], facts["planned"]
         self.fork.authors.update(facts["authors"])
         self.evaluations = facts["evaluations"]
 

@@ -114,6 +114,7 @@ class Search:
     ) -> None:
         self.problem, self.budget = problem, budget
         self.spent = 0
+        self.planned = 0  # schedules and estimates of the method's own, which nobody was asked about
         self.author = author
         self._evaluator, self._progress = evaluator, progress
         self._simulator = evaluator if is_simulator(evaluator) else None
@@ -124,6 +125,7 @@ class Search:
         self.stopped: Callable[[], bool] = lambda: False  # whether nobody waits for this part of a search any more
         self.authors: set[str] = set()  # under whose names parts of it have run
         self.details: dict[str, float] = {}  # what the method tells of itself along with its progress
+        self.notes: list[str] = []  # sentences of the method on its own answer
         self._first: FirstRound | None = None  # what the method has not finished once
         self._forks: list[Search] = []
         self._beside: Sequence[Found] = ()
@@ -243,7 +245,7 @@ class Search:
             twin._evaluator = twin._simulator = self.simulator.fork()
         twin._progress, twin._watch = progress, twin._new_watch()
         twin._history, twin._forks, twin._beside, twin.details = self._history.fork(), [], (), {}
-        twin.author, twin.spent, twin._last_evaluation = author, 0, evaluations
+        twin.author, twin.spent, twin.planned, twin._last_evaluation = author, 0, 0, evaluations
         self._forks.append(twin)
         return twin
 
@@ -254,6 +256,7 @@ class Search:
         """
         self._forks.remove(fork)
         self.spent += fork.spent
+        self.planned += fork.planned
         if self.simulator is not None and fork.simulator is not None:
             self.simulator.absorb(fork.simulator.evaluations if evaluations is None else evaluations)
         self._history.join(fork._history)
@@ -420,8 +423,8 @@ class Search:
                 f"No placement of {self.problem.graph.n} nodes was found that keeps within memory and allowed devices.",
                 "Allow more devices, take pins away, use devices with more memory, or search longer.",
             )
-        notes = () if self.proven else (*self._unfinished(), *self._why_not_own(ranked[0]))
-        return Answer(tuple(ranked[:limit]), *self._history.bound, self.spent, self._own()[0], notes)
+        notes = (*self.notes, *(() if self.proven else (*self._unfinished(), *self._why_not_own(ranked[0]))))
+        return Answer(tuple(ranked[:limit]), *self._history.bound, self.spent, self._own()[0], notes, self.planned)
 
     def expect(self, what: str, evaluations: int) -> None:
         """Note that the method begins what it must finish once to be itself, such as an episode; see `reached`.
@@ -470,15 +473,15 @@ class Search:
     def state(self) -> Snapshot:
         """Return what has been seen, kept and spent, from which `resume` goes on in another process."""
         known = self._history.state()
-        return Snapshot(
-            known.arrays, {"spent": self.spent, "elapsed_s": time.monotonic() - self._began_s, **known.facts}
-        )
+        facts = {"spent": self.spent, "planned": self.planned, "elapsed_s": time.monotonic() - self._began_s}
+        return Snapshot(known.arrays, facts | dict(known.facts))
 
     def resume(self, state: Snapshot) -> None:
         """Go on from a state of a search for the same problem; what was evaluated since the start counts no more."""
         self._history.resume(state)
         self.reached()
         self.spent = state.facts["spent"]
+        self.planned = state.facts.get("planned", 0)  # states of earlier versions have none
         used_s = time.monotonic() - self._began_s
         self._last_s += used_s - state.facts["elapsed_s"]
         self._began_s += used_s - state.facts["elapsed_s"]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pipeline.core.params import param
 from pipeline.core.placement import Placement
 from pipeline.core.simulation import Moves
-from policy.place.base.contraction import contraction_level
+from policy.place.base.contraction import contraction_levels
 from policy.place.base.hierarchy import Level, hierarchy, nearest
 from policy.place.base.parallel import run_parallel
 from policy.place.base.search import MANY, Method, Search
@@ -30,6 +30,7 @@ from policy.place.rules.catalogue import LINEAR_RULES
 
 RULING = 0.5  # share of the time left that one of them may be expected to take
 BUILT_PER_S = 3e5  # operations of which clusters of all levels are made in a second, roughly
+CONTRACTED_PER_S = 5e3  # operations that there must be for each second left for the learned contraction to pay
 COARSENED_PER_S = 2e5  # operations of which a coarse instance is made in a second, roughly
 FORGETTING = 20_000  # operations from which what only rules of thumb asked for is not kept
 TRYING = 0.25  # share of the time left that goes to starts
@@ -38,7 +39,7 @@ LOOK = 4.0  # seconds in the coarse instance per second in which the evaluator j
 SLICE_S = 0.05  # seconds between two looks at the time in the coarse instance
 LEAST = 4  # moves of a local search at least while there is time: it begins with an evaluation of its own
 COARSE = 256  # clusters of the level that starts are made from, about
-CONTRACTED = (32, 128)  # groups of the learned contraction that are moved, about
+CONTRACTED = (16, 32, 64, 128, 256, 512)  # groups of the learned contraction that are moved, about
 TRIED = 24  # starts that are evaluated, where an estimate tells the promising ones
 MOVES = 256  # moves of one local search at most
 SLOW = 3_000_000  # operations that the moves of one local search may be tried on, so that it ends soon
@@ -56,11 +57,11 @@ class Multilevel(Method):
     that split does not fit, it is brought within memory (see `spilling`), and what counts as held by a cluster from
     then on are its weights and the outputs that were there when a device of the incumbent held most.
 
-    Clusters come from two sources: expensive tensors (see `hierarchy`), and, where layers are known or can be told by
-    the weights that operations share, layers cut by time into 1, 2, 4, ... parts; if asked for, a third, the learned
-    contraction. Starting placements are whole (see
-    `starts`). A move sends a cluster to the device of a cluster it shares tensors with, or to any device; the clusters
-    become smaller, and what a move may cost less, as time goes by.
+    Clusters come from three sources: expensive tensors (see `hierarchy`), and, where layers are known or can be told by
+    the weights that operations share, layers cut by time into 1, 2, 4, ... parts; a third, where devices work at the
+    same time and the time suffices, is the learned contraction. Starting placements are whole (see `starts`). A move
+    sends a cluster to the device of a cluster it shares tensors with, or to any device; the clusters become smaller,
+    and what a move may cost less, as time goes by.
 
     Where the evaluator is a simulator of devices that work at once, placements are first refined in a coarse instance,
     which is evaluated several times quicker (see `coarse_instance`), and the evaluator judges what comes out; then, and
@@ -73,14 +74,15 @@ class Multilevel(Method):
     Irregular Graphs, SIAM Journal on Scientific Computing 20(1), 1998, with predicted time in place of the cut.
     """
 
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
     placers: ClassVar[tuple[str, ...]] = tuple(LINEAR_RULES)
+    controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {"nothing learned": {"contracted": False}}
 
     finest: int = param(2048, "clusters of the finest level that is moved; 0: the problem's groups")
     heat: float = param(0.01, "share of the best time by which a move may be slower in the beginning, on average")
     near: float = param(0.75, "share of moves to the device of a neighbour", within="[0, 1]")
     sketched: float = param(0.7, "share of the time that is spent on the coarse instance; 0 for none", within="[0, 1]")
-    contracted: bool = param(False, "move groups of the learned contraction as well")
+    contracted: bool = param(True, "move groups of the learned contraction as well")
     patience: int = param(20, "stop after so many local searches without a move that was new", within="[1, inf)")
     workers: int = param(1, "with a time limit, local searches at the same time, each on a thread", within="[1, inf)")
 
@@ -132,8 +134,9 @@ class Multilevel(Method):
         while layers is not None and layers.count * parts <= finest:
             chosen.append(layers.level(parts))
             parts *= 2
-        if self.contracted:
-            chosen += [contraction_level(levels[0], groups) for groups in CONTRACTED if groups <= finest]
+        concurrent = search.execution is not None and search.execution.concurrent  # as where the weights have learned
+        if self.contracted and concurrent and in_time(search, CONTRACTED_PER_S):
+            chosen += contraction_levels(levels[0], [groups for groups in CONTRACTED if groups <= finest])
         chosen = sorted(chosen, key=lambda level: level.k)
         rough = CoarseSearch.of(search, chosen, held) if self.sketched and in_time(search, COARSENED_PER_S) else None
         first = _try(search, starts(list(dict.fromkeys(near_goal)), layers), rough)
@@ -165,6 +168,7 @@ class Multilevel(Method):
             threshold_s = self.heat * (1 - done) ** 2 * search.best_s * rng.exponential(1.0, count)
             began_s = time.monotonic()
             placement, end_s, met, met_s = rough.local_search(placement, moves, threshold_s)
+            search.planned += count
             clock.tick(count, time.monotonic() - began_s)
             looked_s += time.monotonic() - began_s
             if met_s < best_s:
@@ -245,6 +249,7 @@ def _try(search: Search, begun: Iterator[Placement], rough: CoarseSearch | None)
         least: list[tuple[float, int, Placement]] = []
         for i, placement in enumerate(begun):
             least = sorted([*least, (rough.estimate_s(placement), i, placement)], key=lambda entry: entry[:2])[:TRIED]
+            search.planned += 1
             if clock.done() > COMPARING or search.stopped():
                 break
         tried = [placement for _, _, placement in least]

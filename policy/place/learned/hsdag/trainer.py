@@ -132,7 +132,7 @@ class HsdagTrainer:
     policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
     agent: adds tables of logits, None where there are none. updates: how many there were; idle: of these, the last ones
     in a row that asked about nothing. annealed: whether annealing met nothing new. warm_up: what searches before the
-    first draw.
+    first draw; begun_s: the best seconds then, nan before it.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class HsdagTrainer:
         )
         self.updates = self.idle = 0
         self.annealed = False
+        self.begun_s = math.nan
 
     @property
     def done(self) -> bool:
@@ -170,6 +171,7 @@ class HsdagTrainer:
         self.updates += 1
         if greedy or self.updates == 1:
             self.warm_up(self.search)
+            self.begun_s = self.search.best_s if math.isnan(self.begun_s) else self.begun_s
             self.search.expect("batch of schedules", self.hyper.batch)
             for draft in drafts(self.policy, ways_of(self.instances), self.hyper.noise, self.rng, sweeps=1):
                 submit(self.search, draft.instance.work, (), (draft.schedule,))
@@ -280,6 +282,7 @@ class HsdagTrainer:
             "rng": self.rng.bit_generator.state,
             "counts": [self.updates, self.idle, self.sampler.count],
             "annealed": self.annealed,
+            "begun_s": self.begun_s if math.isfinite(self.begun_s) else None,
         }
         if self.agent is not None:
             arrays |= prefixed("agent.", self.agent.state())
@@ -298,6 +301,8 @@ class HsdagTrainer:
         if self.agent is not None:
             self.agent.resume(state.part("agent."))
         self.annealed = facts["annealed"]
+        begun_s = facts.get("begun_s")  # states of earlier versions have none
+        self.begun_s = math.nan if begun_s is None else begun_s
         best = state.part("best.")
         self.sampler.best = [
             Sample(

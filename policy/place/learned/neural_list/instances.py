@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,17 +34,21 @@ READY_FIRST = Scores(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListInstance:
-    """A problem as the constructor sees it: its work, and what scores know of it; look: called while it schedules."""
+    """A problem as the constructor sees it: its work, and what scores know of it.
+
+    look: called while it schedules. count: called for every schedule.
+    """
 
     work: ScheduleInputs
     static: StaticFeatures
     context: Float64
     look: Look = unhurried
+    count: Callable[[], None] = unhurried
 
     @classmethod
-    def of(cls, work: ScheduleInputs, look: Look = unhurried) -> ListInstance:
+    def of(cls, work: ScheduleInputs) -> ListInstance:
         """Return the instance of a problem's work."""
-        return cls(work, scene_of(work), context_of(work), look)
+        return cls(work, scene_of(work), context_of(work))
 
     def on(self, search: Search, grouping: Grouping) -> ListInstance:
         """Return the instance of the same problem with other groups; what scores know of operations stays."""
@@ -54,6 +59,7 @@ class ListInstance:
         n, p = self.work.op_s.shape
         static = self.static if before is None else scene_after(self.work, self.static, before)
         decisions = Decisions(np.zeros(0, np.int64), np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        self.count()
         return constructed(self.work, static, scores, decisions, width=width, look=self.look)
 
     def recorded(
@@ -63,12 +69,14 @@ class ListInstance:
         n, p = self.work.op_s.shape
         given = np.zeros(0, np.int64) if device is None else device
         decisions = Decisions(given, np.full((n, p, FIGURES), np.nan), np.full(n, -1, np.int64))
+        self.count()
         return constructed(self.work, self.static, scores, decisions, width=width, look=self.look), decisions
 
     def replayed_s(self, device: Int64) -> float:
         """Return when all ends if operations, on devices int64 [n], run in the order in which they become ready."""
         n, p = self.work.op_s.shape
         decisions = Decisions(device, np.zeros((0, p, FIGURES)), np.full(n, -1, np.int64))
+        self.count()
         schedule = constructed(self.work, self.static, READY_FIRST, decisions, look=self.look)
         return float(schedule.finish_s.max(initial=0.0))
 
@@ -76,10 +84,12 @@ class ListInstance:
 def list_instances(search: Search) -> list[ListInstance]:
     """Return the problem as it is, and with neighbours joined if any are."""
     whole, joined = work_on(search), search.problem.derived(fused)
-    instances = [ListInstance.of(whole, search.look)]
-    if joined.k < whole.demand.size:
-        instances.append(ListInstance.of(work_on(search, joined), search.look))
-    return instances
+
+    def count() -> None:
+        search.planned += 1
+
+    works = [whole, *([work_on(search, joined)] if joined.k < whole.demand.size else [])]
+    return [replace(ListInstance.of(work), look=search.look, count=count) for work in works]
 
 
 def work_on(search: Search, grouping: Grouping | None = None) -> ScheduleInputs:

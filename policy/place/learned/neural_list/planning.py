@@ -140,6 +140,7 @@ def rule_plans(instances: Sequence[ListInstance]) -> list[Plan]:
 
 
 def _ruled(instance: ListInstance, rule: Callable[[ScheduleInputs, Look], PartialSchedule]) -> Plan:
+    instance.count()
     return Plan.of(ListDraft(instance, rule(instance.work, instance.look)), None, 1)
 
 

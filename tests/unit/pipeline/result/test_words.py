@@ -124,6 +124,7 @@ def test_a_simulated_search_tells_its_bound() -> None:
     text = search_text(search(**alone))
     assert "is predicted to take 12.00 ms; lower bound in the simulator 10.00 ms." in text
     assert "proven optimal" in search_text(search(**alone, proven=True))
+    assert search_text(search(**alone, notes=["It learned."])) == f"{text} It learned."
 
 
 def test_a_measured_search_counts_measurements_and_one_without_answer_says_so() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.dom import minidom
@@ -27,20 +27,24 @@ from pipeline.bench.league.pages import (
     brief_page,
     league_page,
     league_sentences,
+    part_page,
     write_pages,
 )
 from pipeline.bench.league.protocol import (
     FULL,
+    LARGE,
     PARTS,
     QUICK,
     GraphRef,
+    LeagueEffort,
     LeagueInstance,
     families,
     list_instances,
     training_cases,
 )
+from pipeline.bench.league.ranks import ranked
 from pipeline.bench.league.rounds import PARTS as MAKERS
-from pipeline.bench.league.rounds import cells_of_round, list_rounds
+from pipeline.bench.league.rounds import LeagueRound, cells_of_round, list_rounds
 from pipeline.bench.league.run import LeagueQuestion, league
 from pipeline.bench.league.standings import (
     Baselines,
@@ -118,14 +122,53 @@ def test_no_two_instances_share_a_name_and_machines_differ_from_those_of_trainin
 
 def test_every_part_of_the_protocol_has_rounds() -> None:
     assert set(MAKERS) == set(PARTS)
-    instances = list_instances(QUICK)
+    instances = [*list_instances(QUICK), *list_instances(QUICK, [LARGE])]
     for part in PARTS:
-        assert [each.part for each in list_rounds([part], instances, QUICK)]
+        assert {each.part for each in list_rounds([part], instances, QUICK)} == {part}
+
+
+def test_instances_of_a_family_are_of_different_graphs_and_machines_take_turns() -> None:
+    instances = list_instances(FULL)
+    assert len(instances) >= 36
+    assert len({i.graph for i in instances}) == len(instances)
+    of_family = [i for i in instances if i.family == "layered"]
+    assert [i.topology for i in of_family] == [FULL.machines[at % 2] for at in range(FULL.graphs)]
+    (named,) = list_instances(FULL, [of_family[1].graph.label])
+    assert named == of_family[1]  # a graph keeps its machine, however it is asked for
+
+
+def test_three_large_graphs_are_searched_in_their_own_part_alone() -> None:
+    rounds = list_rounds(PARTS, list_instances(FULL), FULL)
+    (large,) = (each for each in rounds if each.part == "large")
+    assert [load_arena(i).n > 10_000 for i in large.instances] == [True] * 3
+    assert not {i for each in rounds if each is not large for i in each.instances} & set(large.instances)
+    assert (large.budget.seconds, large.published) == (FULL.large, ())
+
+
+def test_published_learners_run_on_the_small_first_graphs_of_families_in_full_and_everywhere_in_brief() -> None:
+    equal, timed, *further = list_rounds(FULL.parts, list_instances(FULL), FULL)
+    first = {i.family: i for i in reversed(equal.instances)}
+    assert set(equal.published) == {i for i in first.values() if load_arena(i).n <= 200}
+    assert {"placeto", "anneal"} <= _names(equal, equal.published[0])
+    others = next(i for i in equal.instances if i not in equal.published)
+    assert "anneal" in _names(equal, others)
+    assert "placeto" not in _names(equal, others)
+    (noise,) = (each for each in further if each.part == "noise")  # whose cells are those of equal evaluations
+    assert noise.published == equal.published
+    assert {each.published for each in (timed, *further) if each is not noise} == {()}
+    assert all(each.published == each.instances for each in list_rounds(QUICK.parts, list_instances(QUICK), QUICK))
+
+
+def _names(asked: LeagueRound, instance: LeagueInstance) -> set[str]:
+    """Return the entries of a round that are asked about an instance."""
+    entries, _ = list_entries(["placeto", "anneal"])
+    cells = cells_of_round(replace(asked, instances=(instance,)), entries, FULL, {})
+    return {cell.entry.name for cell in cells}
 
 
 def test_quick_cuts_parts_short_but_not_the_search() -> None:
     full, quick = (list_rounds(["search", "unseen"], list_instances(effort), effort) for effort in (FULL, QUICK))
-    assert {each.seeds for each in full} == {5}
+    assert {(each.part, each.seeds) for each in full} == {("search", 5), ("unseen", 2)}
     assert [(each.part, each.seeds, each.controls) for each in quick][:3] == [
         ("search", 2, True),
         ("search", 2, False),
@@ -136,25 +179,33 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
 def test_further_parts_take_the_first_graphs_of_each_family() -> None:
     every, timed = list_rounds(["search"], list_instances(FULL), FULL)
     (one, *_) = list_rounds(["levels"], list_instances(FULL), FULL)
-    assert len({i.graph for i in every.instances if i.family == "nas-cnn"}) == 12
+    assert len({i.graph for i in every.instances if i.family == "nas-cnn"}) == 3
     for each in (timed, one):
         assert {i.family for i in each.instances} == {i.family for i in every.instances}
-        assert len({i.graph for i in each.instances if i.family == "nas-cnn"}) == 2
+        assert len({i.graph for i in each.instances if i.family == "nas-cnn"}) == 1
     assert (timed.controls, one.controls) == (True, False)
 
 
-def test_the_clock_of_equal_evaluations_ends_solvers_not_learners() -> None:
-    entries, _ = list_entries(["anneal", "hdp", "cpsat", "heft"])
-    instances = list_instances(FULL, ["chainmm"])
-    equal, timed = list_rounds(["search"], instances, FULL)
-    cells = {cell.entry.name: cell.cell for cell in cells_of_round(equal, entries, FULL, {})}
-    assert {name: cells[name].seconds for name in ("hdp", "cpsat", "heft")} == {
-        "hdp": FULL.learning,
-        "cpsat": FULL.patience,
+@pytest.mark.parametrize("effort", [FULL, QUICK])
+def test_the_clock_of_equal_evaluations_ends_solvers_and_in_brief_published_learners(effort: LeagueEffort) -> None:
+    entries, _ = list_entries(["anneal", "hdp", "hsdag", "cpsat", "heft"])
+    instances = list_instances(effort, ["chainmm"])
+    equal, timed = list_rounds(["search"], instances, effort)
+    cells = {cell.entry.name: cell.cell for cell in cells_of_round(equal, entries, effort, {})}
+    assert {name: cells[name].seconds for name in ("hdp", "hsdag", "cpsat", "heft") if name in cells} == {
+        **({"hdp": effort.learning} if effort.quick or equal.published else {}),
+        "hsdag": None,
+        "cpsat": effort.patience,
         "heft": None,
     }
-    assert FULL.learning * 5 > FULL.evaluations  # HDP asks five times in a second
-    assert {c.cell.seconds for c in cells_of_round(timed, entries, FULL, {}) if c.entry.name == "hdp"} == {FULL.seconds}
+    assert {c.cell.seconds for c in cells_of_round(timed, entries, effort, {}) if c.budget == timed.budget} == {
+        effort.seconds
+    }
+
+
+def test_published_learners_have_all_the_time_that_their_evaluations_take() -> None:
+    assert FULL.learning is None
+    assert FULL.parts == PARTS[:-1]
 
 
 def test_an_unknown_family_or_part_is_answered_with_the_nearest() -> None:
@@ -270,6 +321,7 @@ def record(method: str, model: str, value_s: float | None, **more: Any) -> dict[
         "cpu_s": 1.0,
         "limit_s": None,
         "evaluations": 100,
+        "planned": 0,
         "curve": [[1, 0.1, 10.0], [50, 1.0, value_s or 10.0]],
         **more,
     }
@@ -334,6 +386,49 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
     assert beside([6.0, 1.5] * 4).verdict == "not told apart"
     assert beside([2.0, 1.5] * 4).verdict == "worse"
     assert beside([6.0] * 7).verdict == "too few instances to tell"
+    assert pair.p == pytest.approx(2 / 2**8)  # all eight on one side
+    assert beside([3.0] * 8).p == 1.0
+
+
+TEN = [
+    record(method, f"i{i}", value_s * (1 + i))
+    for method, values in {
+        "quick": [2.0] * 10,
+        "level": [2.2, 1.9, 2.2, 1.9, 2.2, 1.9, 2.2, 1.9, 2.2, 2.2],
+        "slow": [4.0] * 10,
+        "partial": [1.0] * 9,
+    }.items()
+    for i, value_s in enumerate(values)
+]
+
+
+def test_ranks_and_critical_differences_are_those_computed_by_hand() -> None:
+    table = ranked(TEN, ["partial", "level", "quick", "slow"])
+    assert table is not None
+    # who lacks an instance is not ranked; quick is first on six instances, level on four
+    assert table.ranks == {"quick": pytest.approx(1.4), "level": pytest.approx(1.6), "slow": 3.0}
+    assert list(table.ranks) == ["quick", "level", "slow"]
+    assert table.difference == pytest.approx(2.343 * (3 * 4 / (6 * 10)) ** 0.5, rel=1e-3)  # Demšar's table 5
+    level, slow = table.pairs
+    assert (level.best, level.other, slow.other) == ("quick", "level", "slow")
+    assert slow.ratio.median == pytest.approx(0.5)
+    assert slow.p == pytest.approx(2 / 2**10)
+    assert slow.holm_p == pytest.approx(2 * slow.p)
+    assert level.holm_p == level.p > 0.05
+    assert table.friedman_p < 0.001
+
+
+def test_few_instances_or_placers_are_not_ranked() -> None:
+    assert ranked([r for r in TEN if r["model"] < "i7"], ["level", "quick", "slow"]) is None
+    assert ranked(TEN, ["quick", "slow"]) is None
+
+
+def test_placers_that_are_alike_everywhere_share_ranks_and_no_test_tells_them_apart() -> None:
+    same = [record(name, f"i{i}", 2.0) for name in ("a", "b", "c") for i in range(8)]
+    table = ranked(same, ["a", "b", "c"])
+    assert table is not None
+    assert set(table.ranks.values()) == {2.0}
+    assert (table.friedman_p, {pair.holm_p for pair in table.pairs}) == (1.0, {1.0})
 
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
@@ -593,16 +688,20 @@ def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path
 
 
 @pytest.mark.usefixtures("stubborn")
-def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> None:
+def test_the_pages_have_every_table_and_their_pictures_are_whole(tmp_path: Path) -> None:
     parts = ("search", "levels", "order", "noise", "unseen")
     document = league(QUESTION, replace(TINY, parts=parts), tmp_path, page=tmp_path / "docs" / "named.md")
-    text, brief = (tmp_path / "league.md").read_text(), (tmp_path / "docs" / "named.md").read_text()
-    assert text == league_page(document)
+    first, brief = (tmp_path / "league.md").read_text(), (tmp_path / "docs" / "named.md").read_text()
+    assert first == league_page(document)
     assert brief == brief_page(document, "named")
     for table in document["tables"]:
+        text = (tmp_path / f"league-{table['part']}.md").read_text()
+        assert text == part_page(document, table["part"])
         assert table["title"].removeprefix("On ") in text
         assert (table["title"].removeprefix("On ") in brief) == (table["part"] in MAIN_PARTS)
-    assert len(brief) < len(text)
+    linked = set(re.findall(r"\((league[^)]*\.md)\)", first))
+    assert linked == {path.name for path in tmp_path.glob("league-*.md")}
+    assert SMALL.name in (tmp_path / "league-instances.md").read_text()
     drawn = sorted((tmp_path / "docs").glob("named-*.svg"))
     names = {path.stem for path in drawn}
     assert {f"named-equal-evaluations-20-evaluations-{kind}" for kind in ("curves", "intervals")} < names
@@ -610,12 +709,63 @@ def test_a_page_has_every_table_and_its_pictures_are_whole(tmp_path: Path) -> No
         minidom.parse(str(path))
         assert path.name in brief
     assert any("`stubborn` over `stubborn: asks once`" in line for line in league_sentences(document))
+    assert "`stubborn` over `stubborn: asks once`" in (tmp_path / "league-search.md").read_text()
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_what_a_placer_plans_by_itself_is_counted_and_told(tmp_path: Path) -> None:
+    document = league(LeagueQuestion(("heft", "neural_list")), TINY, tmp_path)
+    (row,) = (row for row in document["tables"][0]["standings"] if row["placer"] == "neural_list")
+    assert row["planned"] > TINY.evaluations  # for its first question alone it plans dozens
+    assert f"| {row['planned']:,.0f} |" in (tmp_path / "league-search.md").read_text()
+    planned = {cell["method"]: cell["planned"] for cell in document["cells"]}
+    assert planned["heft"] == 0
+
+
+def test_ranks_and_tests_of_pairs_are_in_the_tables_in_words_and_drawn(tmp_path: Path) -> None:
+    table = {
+        "part": "search",
+        "title": "Equal",
+        "instances": [f"i{i}" for i in range(10)],
+        "standings": [],
+        "unseen": [],
+        "controls": [],
+        "curve": {"by": "evaluations", "limits": [], "ratios": {}},
+        "ranks": asdict(ranked(TEN, ["quick", "level", "slow"])),
+    }
+    document = {
+        "reference": "anneal",
+        "settings": {"quick": False, "reference": 10_000, "graphs": 3, "seeds": 5},
+        "hardware": {"cpu": "a processor", "processors": 2},
+        **{name: [] for name in ("notes", "instances", "cells")},
+        "tables": [table],
+    }
+    said = " ".join(league_sentences(document))
+    assert "quick has the least mean rank; its seconds are fewer than those of slow (0.500), by paired tests" in said
+    assert "it is not told apart from level (0.9" in said
+    page = part_page(document, "search")
+    assert "| slow | 3.00 | 0.500 | 0.004 |" in page
+    assert "league-equal-ranks.svg" in page
+    write_pages(document, tmp_path / "league.md")
+    drawing = minidom.parse(str(tmp_path / "league-equal-ranks.svg"))
+    words = [text.firstChild.data for text in drawing.getElementsByTagName("text")]
+    assert {"quick", "level", "slow", "1.40", "1.60", "3.00"} <= set(words)
+    bars = {
+        line.getAttribute("class"): [float(line.getAttribute(end)) for end in ("x1", "x2")]
+        for line in drawing.getElementsByTagName("line")
+        if "interval" in line.getAttribute("class")
+    }
+    assert bars["interval best"][1] < bars["interval other"][0]  # quick and slow, drawn last, are told apart
 
 
 def test_the_page_of_the_documents_has_the_form_that_is_written() -> None:
     page = (ROOT / "docs" / "league.md").read_text(encoding="utf-8")
-    assert BRIEF.format(quick=" --quick", reference="anneal", evaluations=10_000, best=BEST) in page
-    assert re.findall("^## (.*)$", page, re.MULTILINE) == ["In words", *(TITLES[part] for part in MAIN_PARTS)]
+    quick = " --quick" if "Quick: at most" in page else ""
+    assert BRIEF.format(quick=quick, reference="anneal", evaluations=10_000, best=BEST) in page
+    assert re.findall("^## (.*)$", page, re.MULTILINE) == [
+        "In words",
+        *(TITLES[part] for part in MAIN_PARTS if part in (QUICK if quick else FULL).parts),
+    ]
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:

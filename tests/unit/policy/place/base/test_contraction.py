@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.problem import Budget
 from pipeline.offline.scenario import Scenario, load
-from policy.place.base.contraction import contraction, contraction_level
+from policy.place.base.contraction import contraction, contraction_levels
 from policy.place.base.hierarchy import hierarchy, work_of
 from policy.place.multilevel.multilevel import Multilevel
 from tests.toys import toy_graph, toy_problem
@@ -43,12 +43,13 @@ def test_groups_have_a_device_in_common_and_fit_four_to_the_smallest():
     assert np.bincount(found.group, weights=graph.weight_bytes).max() <= 60
 
 
-def test_multilevel_moves_groups_of_the_contraction_if_asked():
+def test_multilevel_moves_groups_of_the_contraction_unless_told_otherwise():
     case = load(Scenario("zoo:moe-block?fidelity=core", "p100:4"))
     finest = hierarchy(case.problem, least=4)[0]
-    level = contraction_level(finest, 32)
-    assert level.groups.grouping.group.tolist() == contraction(case.problem, groups=32).group.tolist()
-    assert level.work_s.sum() == pytest.approx(finest.work_s.sum())
+    levels = contraction_levels(finest, [32, 8, 32])
+    assert [level.k for level in levels] == sorted({level.k for level in levels})
+    assert levels[-1].groups.grouping.group.tolist() == contraction(case.problem, groups=32).group.tolist()
+    assert levels[-1].work_s.sum() == pytest.approx(finest.work_s.sum())
     answers = [
         Multilevel(contracted=contracted).place(
             case.problem, case.simulator(), Budget(200), seed=0, progress=lambda _: None

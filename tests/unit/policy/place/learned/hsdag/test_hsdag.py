@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -454,6 +455,19 @@ def test_priorities_are_drawn_where_placements_may_carry_them_and_only_there(
     assert found
     assert any(p.priority is not None for p in found) == ordered
     assert any(p.priority is not None for p in made) == ordered  # drawn, and refused, neither
+
+
+def test_an_answer_says_what_learning_and_what_annealing_gained():
+    problem = wide_problem()
+    answer = place(problem, "listsched")
+    alone = [Placement.single(problem.graph.n, d, problem.topology.names) for d in range(problem.topology.p)]
+    single_s = min(seconds_of(result) for result in evaluator_of(problem, "listsched").evaluate(alone))
+    (said,) = (note for note in answer.notes if note.startswith("hsdag began"))
+    begun_s, learned, annealed = (float(x) for x in re.findall(r"([0-9.]+) (?:ms|%)", said))
+    assert begun_s == pytest.approx(single_s * 1e3, abs=0.01)  # the start is cold
+    assert learned + annealed > 0
+    both = (1 - learned / 100) * (1 - annealed / 100)
+    assert begun_s * both == pytest.approx(answer.value_s * 1e3, rel=2e-3)
 
 
 def test_a_time_limit_ends_the_search():
