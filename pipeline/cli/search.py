@@ -161,7 +161,7 @@ def search(**options: Any) -> None:
         document = _search_on(scenario, effort, options)
         _write_report(scenario, document, options["report"])
         _print_answer(document, _of_search(document), options, placed=document)
-        _print_warnings(document)
+        _print_notes(document)
         return
     with (
         open_watcher(options["curve"], options["tensorboard"]) as watch,
@@ -177,7 +177,7 @@ def search(**options: Any) -> None:
         document = offline.search(scenario, effort, **files, progress=progress, watch=watch_and_collect)
     _write_report(scenario, document, options["report"], curve.rows)
     _print_answer(document, _of_search(document), options, placed=document)
-    _print_warnings(document)
+    _print_notes(document)
 
 
 def _with_earlier(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
@@ -202,10 +202,10 @@ def _with_earlier(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
     return replace(scenario, near=near, moves=moves, move_price_s=price_s, robust=residual)
 
 
-def _print_warnings(document: SearchDocument) -> None:
+def _print_notes(document: SearchDocument) -> None:
     """Say what the placer has to say of itself, as why a single device is the answer."""
     for note in document["notes"]:
-        console.print_notice(f"warning: {note}")
+        console.print_notice(f"note: {note}")
 
 
 def _search_on(scenario: Scenario, effort: Effort, options: Mapping[str, Any]) -> SearchDocument:

@@ -182,7 +182,7 @@ def test_a_rule_that_is_slower_than_one_device_says_by_how_much(
         )
         == 0
     )
-    assert f"warning: {note}" in capsys.readouterr().err
+    assert f"note: {note}" in capsys.readouterr().err
 
 
 def test_a_placer_that_cannot_finish_an_episode_says_what_that_takes(graph: Path, ran: Ran) -> None:
