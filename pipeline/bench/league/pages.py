@@ -131,6 +131,7 @@ def _head_lines(document: Table, about: str) -> list[str]:
 
 
 def _best_lines(table: Table) -> list[str]:
+    entries = [row for row in table["standings"] if not row["control_of"]]
     p = {} if table["ranks"] is None else {pair["other"]: pair["holm_p"] for pair in table["ranks"]["pairs"]}
     rows = [
         [
@@ -142,7 +143,7 @@ def _best_lines(table: Table) -> list[str]:
             _count_text(row["planned"]),
             _p_text(p.get(row["placer"])),
         ]
-        for row in [row for row in table["standings"] if not row["control_of"]][:BEST]
+        for row in entries[:BEST]
     ]
     header = ["placer", "ratio", "over rules", "over bound", "s", "planned", "p"]
     return markdown(header, rows)
@@ -180,13 +181,16 @@ def league_sentences(document: Table) -> list[str]:
 
 def _told_apart_sentence(ranks: Mapping[str, Any]) -> str:
     """Return whom the best is told apart from by paired tests."""
-    apart = [f"{p['other']} ({ratio_text(p['ratio'], 3)})" for p in ranks["pairs"] if p["holm_p"] < ALPHA]
-    alike = [f"{p['other']} ({ratio_text(p['ratio'], 3)})" for p in ranks["pairs"] if p["holm_p"] >= ALPHA]
+    told: dict[str, list[str]] = {"fewer": [], "more": [], "alike": []}
+    for pair in ranks["pairs"]:  # the least mean rank may have more seconds: by much, on few instances
+        way = "alike" if pair["holm_p"] >= ALPHA else "fewer" if pair["ratio"]["median"] < 1 else "more"
+        told[way].append(f"{pair['other']} ({ratio_text(pair['ratio'], 3)})")
     best = next(iter(ranks["ranks"]))
     words = f"of {len(ranks['ranks'])} ranked on {ranks['instances']} instances, {best} has the least mean rank"
-    if apart:
-        words += f"; its seconds are fewer than those of {', '.join(apart)}, by paired tests at 5 %"
-    return f"{words}; it is not told apart from {', '.join(alike)}." if alike else f"{words}."
+    for way in ("fewer", "more"):
+        if told[way]:
+            words += f"; its seconds are {way} than those of {', '.join(told[way])}, by paired tests at 5 %"
+    return f"{words}; it is not told apart from {', '.join(told['alike'])}." if told["alike"] else f"{words}."
 
 
 def _learning_sentences(table: Table) -> Iterator[str]:
@@ -197,8 +201,8 @@ def _learning_sentences(table: Table) -> Iterator[str]:
         mine = [pair for pair in pairs if pair["placer"] == placer]
         yield _control_words(next((p for p in mine if p["control"].endswith(NEVER)), mine[0]))
     theirs = [pair for pair in table["controls"] if pair["placer"] in published and pair["control"].endswith(NEVER)]
-    for verdict, pairs in ((v, [p for p in theirs if p["verdict"] == v]) for v in {p["verdict"]: 0 for p in theirs}):
-        told = ", ".join(f"{pair['placer']} {ratio_text(pair['ratio'], 3)}" for pair in pairs)
+    for verdict in dict.fromkeys(pair["verdict"] for pair in theirs):
+        told = ", ".join(f"{p['placer']} {ratio_text(p['ratio'], 3)}" for p in theirs if p["verdict"] == verdict)
         yield f"published learners over themselves without learning, {verdict}: {told}."
 
 
@@ -341,12 +345,9 @@ def _rank_lines(table: Table) -> Iterator[str]:
         return
     best = next(iter(ranks["ranks"]))
     tests = {pair["other"]: pair for pair in ranks["pairs"]}
-    rows = [
-        [name, f"{rank:.2f}", *([ratio_text(tests[name]["ratio"], 3), _p_text(tests[name]["holm_p"])])]
-        if name in tests
-        else [name, f"{rank:.2f}", "", ""]
-        for name, rank in ranks["ranks"].items()
-    ]
+    rows = [[best, f"{ranks['ranks'][best]:.2f}", "", ""]]
+    for name, test in tests.items():
+        rows.append([name, f"{ranks['ranks'][name]:.2f}", ratio_text(test["ratio"], 3), _p_text(test["holm_p"])])
     yield (
         f"Mean ranks over {ranks['instances']} instances: two that differ by more than {ranks['difference']:.2f} are "
         f"told apart at 5 % (Nemenyi); that all are alike has p {_p_text(ranks['friedman_p'])} (Friedman)."

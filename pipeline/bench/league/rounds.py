@@ -60,7 +60,7 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
     for name in parts:
         if name not in PARTS:
             raise UnknownNameError("part of the league", name, PARTS)
-    usual = tuple(i for i in instances if i.family != LARGE)
+    usual, large = (tuple(i for i in instances if (i.family == LARGE) == is_large) for is_large in (False, True))
     rounds: list[LeagueRound] = []
     for name, make in PARTS.items():
         if name in parts and name in FURTHER:
@@ -68,7 +68,7 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
             made = (replace(each, seeds=effort.further_seeds, controls=False) for each in make(few, effort))
             rounds += [each if effort.slow is None else replace(each, published=()) for each in made]
         elif name in parts:
-            rounds += make(tuple(instances) if name == LARGE else usual, effort)
+            rounds += make(large if name == LARGE else usual, effort)
     return [each for each in rounds if each.instances]
 
 
@@ -81,9 +81,9 @@ def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[Leagu
 
 
 def _large_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
-    large, timed = tuple(i for i in instances if i.family == LARGE), LeagueBudget(seconds=effort.large)
+    timed = LeagueBudget(seconds=effort.large)
     title = f"More than 10,000 operations: {timed.name}"
-    yield LeagueRound("large", title, large, timed, effort.seeds, (), controls=False)
+    yield LeagueRound("large", title, instances, timed, effort.seeds, (), controls=False)
 
 
 def _levels_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:

@@ -245,6 +245,7 @@ class Search:
             twin._evaluator = twin._simulator = self.simulator.fork()
         twin._progress, twin._watch = progress, twin._new_watch()
         twin._history, twin._forks, twin._beside, twin.details = self._history.fork(), [], (), {}
+        twin.notes = []
         twin.author, twin.spent, twin.planned, twin._last_evaluation = author, 0, 0, evaluations
         self._forks.append(twin)
         return twin

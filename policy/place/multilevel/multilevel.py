@@ -30,7 +30,7 @@ from policy.place.rules.catalogue import LINEAR_RULES
 
 RULING = 0.5  # share of the time left that one of them may be expected to take
 BUILT_PER_S = 3e5  # operations of which clusters of all levels are made in a second, roughly
-CONTRACTED_PER_S = 5e3  # operations that there must be for each second left for the learned contraction to pay
+CONTRACTED_PER_S = 5e3  # operations for each second left up to which groups of the learned contraction are made
 COARSENED_PER_S = 2e5  # operations of which a coarse instance is made in a second, roughly
 FORGETTING = 20_000  # operations from which what only rules of thumb asked for is not kept
 TRYING = 0.25  # share of the time left that goes to starts

@@ -743,6 +743,10 @@ def test_ranks_and_tests_of_pairs_are_in_the_tables_in_words_and_drawn(tmp_path:
     said = " ".join(league_sentences(document))
     assert "quick has the least mean rank; its seconds are fewer than those of slow (0.500), by paired tests" in said
     assert "it is not told apart from level (0.9" in said
+    (level, slow) = table["ranks"]["pairs"]
+    turned = {**table["ranks"], "pairs": [level, {**slow, "ratio": {"median": 1.2, "low": 1.1, "high": 1.3}}]}
+    said = " ".join(league_sentences({**document, "tables": [{**table, "ranks": turned}]}))
+    assert "its seconds are more than those of slow (1.200 [1.100, 1.300]), by paired tests" in said
     page = part_page(document, "search")
     assert "| slow | 3.00 | 0.500 | 0.004 |" in page
     assert "league-equal-ranks.svg" in page
