@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Options that not every suite reads, and what users write where that is not their name.
 SPECIAL = (
     *("models", "evaluators", "tables", "instances", "parts", "seeds", "evaluations", "seconds", "measurements"),
-    *("workers", "assignments", "page", "retry_disturbed", "inputs", "files"),
+    *("workers", "assignments", "page", "records", "retry_disturbed", "inputs", "files"),
 )
 WRITTEN = {"assignments": "set"}
 PATH = click.Path(path_type=Path)
@@ -36,7 +36,9 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--instances", help="league: families or graphs of the protocol, or graph files. open: families, sets or instances."
 )
-@click.option("--parts", help="league: search, levels, order, memory, unseen, noise, transfer; --quick omits two.")
+@click.option(
+    "--parts", help="league: search, large, levels, order, memory, unseen, noise, transfer; default all but the last."
+)
 @click.option("--methods", help="Methods or placers, comma-separated.")
 @click.option("--seeds", type=COUNT, help="Seeds per randomised method; default 5, with --quick 2.")
 @click.option(
@@ -45,7 +47,7 @@ PATH = click.Path(path_type=Path)
 @click.option(
     "--seconds",
     type=POSITIVE,
-    help="Seconds per cell; league with equal time: 6, with --quick 1; exact: 60, with --quick 5; open: 2.",
+    help="Seconds per cell; league with equal time: 3, with --quick 1; exact: 60, with --quick 5; open: 2.",
 )
 @click.option("--inputs", type=PATH, help="exact: folder of graphs in the format of Tarnawski et al.")
 @click.option("--measurements", type=COUNT, help="hsdag: measured placements per cell; default 60, with --quick 6.")
@@ -54,6 +56,9 @@ PATH = click.Path(path_type=Path)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="profile.KEY=VALUE, measure.KEY=VALUE.")
 @click.option(
     "--retry-disturbed", is_flag=True, help="league: repeat cells whose time limit ended them on a busy machine."
+)
+@click.option(
+    "--records", type=PATH, help="league: file to take finished cells from and write them to; see docs/bench.md."
 )
 @click.option("--page", type=PATH, help="league: also write a brief page and its figures here.")
 @store_option

@@ -81,9 +81,18 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
+    write_content(path, text.encode())
+
+
+def write_content(path: Path, content: bytes) -> None:
+    """Write a file and the folders it lies in, whole or not at all.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
+        write_whole(path, content)
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}.", "Choose a folder you may write to.") from error
 

@@ -14,7 +14,7 @@ from benchmarks.suites import exact
 from benchmarks.suites.hsdag.run import QUICK as QUICK_HSDAG
 from benchmarks.suites.hsdag.run import HsdagQuestion, compare
 from pipeline.bench.league.protocol import QUICK
-from pipeline.bench.league.run import LeagueQuestion, league
+from pipeline.bench.league.run import LeagueFiles, LeagueQuestion, league
 from pipeline.bench.running import answer_suite
 from pipeline.cli.main import run_command_line
 from pipeline.core.errors import PlacewrightError
@@ -56,7 +56,7 @@ def of_evaluations(document: Mapping[str, Any]) -> Any:
 
 def small_league(folder: Path, **more: Any) -> dict[str, Any]:
     question = LeagueQuestion(("heft", "random"), ("chainmm",))
-    return league(question, EFFORT, folder, **more)
+    return league(question, EFFORT, LeagueFiles(folder), **more)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_graph_of_a_user_travels_to_the_workers(tmp_path: Path) -> None:
     path.write_text(json.dumps(GRAPH), encoding="utf-8")
     engine = ProcessEngine(answer_suite)
     effort = replace(EFFORT, parts=("search",))
-    league(LeagueQuestion(("heft",), (str(path),)), effort, tmp_path / "out", fleet=engine)
+    league(LeagueQuestion(("heft",), (str(path),)), effort, LeagueFiles(tmp_path / "out"), fleet=engine)
     assert {c.files for _, c in engine.asked} == {(str(path),)}
     assert {c.document["case"]["graph"]["text"] for _, c in engine.asked} == {str(path)}
 

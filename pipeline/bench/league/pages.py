@@ -246,15 +246,16 @@ def _control_words(pair: Mapping[str, Any]) -> str:
 
 
 def _setting_lines(document: Table) -> list[str]:
-    settings, hardware = document["settings"], document["hardware"]
+    settings = document["settings"]
     count = sum(not instance["trivial"] for instance in document["instances"])
     lines = [
         f"{'Quick: a' if settings['quick'] else 'A'}t most {settings['graphs']} test graphs of a family; "
-        f"{settings['seeds']} seeds of placers that draw; {len(document['cells']):,} cells on "
+        f"{settings['seeds']} seeds of placers that draw, {settings['further_seeds']} of controls, equal seconds and "
+        f"further parts, {settings['slow_seeds']} of published learners; {len(document['cells']):,} cells on "
         f"{len(document['instances'])} instances, {len(document['instances']) - count} of which are trivial: a device "
         "alone is within 5 % of the lower bound.",
         "",
-        f"Machine: {hardware['cpu']}, {hardware['processors']} processors. Seconds are those of a machine that others "
+        f"Machine: {'; '.join(document['machines'])}. Seconds are those of a machine that others "
         "may have used at the time. Intervals of fewer than eight instances are too narrow.",
     ]
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]

@@ -105,7 +105,8 @@ ONE_PASS: Mapping[int, str] = MappingProxyType({1: "one pass", 16: "best of 16"}
 class LeagueEffort:
     """How much of the protocol is run.
 
-    seeds: of placers that draw; further_seeds: in the further parts. evaluations, seconds: the two equal budgets of a
+    seeds: of placers that draw; further_seeds: of controls, where seconds are equal, on large graphs and in the further
+    parts; slow_seeds: of published learners. evaluations, seconds: the two equal budgets of a
     search; large: seconds on large graphs. reference: evaluations of the reference. graphs: test graphs per family at
     most, the machines of the searches in turn; further: where seconds are equal, and in the further parts, which have
     no controls. slow: the most operations of a graph on which published learners run, first graphs of families alone,
@@ -118,6 +119,7 @@ class LeagueEffort:
     quick: bool = False
     seeds: int = 5
     further_seeds: int = 2
+    slow_seeds: int = 1
     evaluations: int = 1000
     reference: int = 10_000
     seconds: float = 3.0

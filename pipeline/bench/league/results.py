@@ -79,6 +79,7 @@ def league_document(run: League) -> dict[str, Any]:
         "settings": asdict(run.effort),
         "reference": REFERENCE,
         "hardware": dict(run.machine.facts),
+        "machines": sorted({run.machine_of(cell) for cell in distinct.values()}),
         "fingerprint": run.machine.fingerprint,
         "versions": read_versions(),
         "notes": run.notes,

@@ -34,7 +34,8 @@ class LeagueRound:
     """One table of a part: what is asked about, and what every placer may spend on each.
 
     taught: whether placers that keep policies also run with what they have learned before. controls: whether controls
-    run as well. seeds: of placers that draw. published: the instances on which published learners run.
+    run as well. seeds: of placers that draw; control_seeds: of controls; slow_seeds: of published learners.
+    published: the instances on which these run.
     """
 
     part: str
@@ -42,6 +43,8 @@ class LeagueRound:
     instances: tuple[LeagueInstance, ...]
     budget: LeagueBudget
     seeds: int
+    control_seeds: int
+    slow_seeds: int
     published: tuple[LeagueInstance, ...]
     taught: bool = False
     controls: bool = True
@@ -77,13 +80,15 @@ def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[Leagu
     yield _equal_round("search", f"Equal evaluations: {equal.name}", instances, effort)
     few, title = first_of_each(instances, effort.further), f"Equal time: {timed.name}"
     published = few if effort.slow is None else ()
-    yield LeagueRound("search", title, few, timed, effort.seeds, published, controls=not effort.quick)
+    seeds = effort.further_seeds, effort.further_seeds, effort.slow_seeds
+    yield LeagueRound("search", title, few, timed, *seeds, published, controls=not effort.quick)
 
 
 def _large_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
     timed = LeagueBudget(seconds=effort.large)
     title = f"More than 10,000 operations: {timed.name}"
-    yield LeagueRound("large", title, instances, timed, effort.seeds, (), controls=False)
+    seeds = effort.further_seeds, effort.further_seeds, effort.slow_seeds
+    yield LeagueRound("large", title, instances, timed, *seeds, (), controls=False)
 
 
 def _levels_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
@@ -116,9 +121,9 @@ def _unseen_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[Leagu
 
 
 def _transfer_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
-    few, seeds = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
+    few, count = (brief(instances), 1) if effort.quick else (instances, effort.seeds)
     for budget in (LeagueBudget(1, per_device=1), LeagueBudget(16, per_device=1), LeagueBudget(effort.evaluations)):
-        yield LeagueRound("transfer", budget.name, few, budget, seeds, few, taught=True, controls=False)
+        yield LeagueRound("transfer", budget.name, few, budget, count, count, count, few, taught=True, controls=False)
 
 
 def _noise_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[LeagueRound]:
@@ -129,7 +134,8 @@ def _equal_round(part: str, title: str, instances: Iterable[LeagueInstance], eff
     """Return a round of equal evaluations."""
     asked, most = tuple(instances), effort.slow
     slow = asked if most is None else tuple(i for i in first_of_each(asked, 1) if load_arena(i).n <= most)
-    return LeagueRound(part, title, asked, LeagueBudget(effort.evaluations), effort.seeds, slow)
+    seeds = effort.seeds, min(effort.seeds, effort.further_seeds), min(effort.seeds, effort.slow_seeds)
+    return LeagueRound(part, title, asked, LeagueBudget(effort.evaluations), *seeds, slow)
 
 
 PARTS: Mapping[str, Callable[[Instances, LeagueEffort], Iterator[LeagueRound]]] = {
@@ -170,7 +176,8 @@ def cells_of_round(
         for entry in entries:
             if (entry.control_of and not asked.controls) or (entry.is_slow and instance not in asked.published):
                 continue
-            cells += _cells_per_seed(entry, instance, asked.budget, asked.seeds, effort)
+            seeds = asked.slow_seeds if entry.is_slow else asked.control_seeds if entry.control_of else asked.seeds
+            cells += _cells_per_seed(entry, instance, asked.budget, seeds, effort)
             if asked.taught and entry.keeps:
                 for name, without in ((TAUGHT, ""), (ELSEWHERE, instance.family)):
                     # nothing was learned from a family that is far, so there is nothing to leave out

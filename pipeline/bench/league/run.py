@@ -16,6 +16,7 @@ from pipeline.bench.league.protocol import (
     list_instances,
     training_cases,
 )
+from pipeline.bench.league.records import Line, line_of, place_of, read_lines, record_of, write_lines
 from pipeline.bench.league.results import PAGE, RESULTS, league_document, write_results
 from pipeline.bench.league.rounds import LeagueCell, LeagueRound, cells_of_round, list_rounds
 from pipeline.bench.league.standings import is_disturbed
@@ -35,12 +36,32 @@ class LeagueQuestion:
     instances: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class LeagueFiles:
+    """Where a league leaves what it finds, and from what it goes on.
+
+    out: the folder of league.json, league.md and pictures, and of one file per cell, from which an interrupted league
+    goes on. page: of a brief page, and of the pictures beside it. records: of the records of all cells, from which it
+    goes on as well; see `pipeline.bench.league.records`.
+    """
+
+    out: Path
+    page: Path | None = None
+    records: Path | None = None
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """Return the files that have to be writable."""
+        return tuple(path for path in (self.out / RESULTS, self.out / PAGE, self.page, self.records) if path)
+
+
 @dataclass(slots=True, eq=False)
 class League:
     """A league that goes on: what is asked, where things lie, and what is known so far.
 
     fleet: what runs the cells, already entered; None for this machine. machine: the one that cells of equal seconds run
-    on. records: of cells, by their keys. wanted: the cells of each round.
+    on. records: of cells, by their keys; ran_on: their machines, where not this one.
+    lines: those of a file, by their keys as well. wanted: the cells of each round.
     """
 
     out: Path
@@ -54,26 +75,30 @@ class League:
     fleet: Engine | None
     machine: HostMachine
     policies: dict[tuple[str, str], LearnedPolicy] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
     records: dict[str, CellRecord] = field(default_factory=dict)
+    ran_on: dict[str, str] = field(default_factory=dict)
     wanted: list[tuple[LeagueRound, list[LeagueCell]]] = field(default_factory=list)
+
+    def machine_of(self, cell: LeagueCell) -> str:
+        """Return what pages call the machine that has run a cell."""
+        facts = self.machine.facts
+        return self.ran_on.get(cell.cell.key, f"{facts['cpu']}, {facts['processors']} processors")
 
 
 def league(
     question: LeagueQuestion,
     effort: LeagueEffort,
-    out: Path,
+    files: LeagueFiles,
     *,
-    page: Path | None = None,
     retry: bool = False,
     fleet: Engine | None = None,
     progress: Progress = lambda _: None,
 ) -> dict[str, Any]:
-    """Return what `out`/league.json holds, once every cell that is not on file has been run.
+    """Return what league.json holds, once every cell that is not on file has been run.
 
-    Writes league.json, league.md and pictures; one file per cell, from which an interrupted league goes on. page:
-    where to write a brief page, and the pictures beside it, as well. retry: whether cells run again whose search the
-    clock ended while others had the processor. fleet: whose workers run all cells, already entered; None for processes
-    of this machine.
+    retry: whether cells run again whose search the clock ended while others had the processor. fleet: whose workers run
+    all cells, already entered; None for processes of this machine.
 
     Raises:
         PlacewrightError: with one line of cause and one of remedy; see `pipeline.core.errors`.
@@ -86,14 +111,18 @@ def league(
     asked = list_rounds(effort.parts, instances, effort)
     for instance in instances if question.instances else ():
         load_arena(instance)  # a file that cannot be read ends it before anybody learns
-    for path in (out / RESULTS, out / PAGE, *([] if page is None else [page])):
+    for path in files.written:
         check_writable(path)
     machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
-    run = League(out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
+    run = League(files.out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
+    if files.records is not None:
+        run.lines = {line["key"]: line for line in read_lines(files.records)}
     _learn(run)
     _run_cells(run)
+    if files.records is not None:
+        _write_records(run, files.records)
     document = league_document(run)
-    write_results(document, out, page)
+    write_results(document, files.out, files.page)
     return document
 
 
@@ -129,11 +158,15 @@ def _run_cells(run: League) -> None:
     waiting: dict[str, LeagueCell] = {}
     for _, cells in run.wanted:
         for cell in cells:
-            known = finished(cell.cell, folder / cell.folder)
+            key, known = cell.cell.key, finished(cell.cell, folder / cell.folder)
+            line = run.lines.get(key) if known is None else None
+            if line is not None:
+                known = record_of(cell.cell, line, load_arena(cell.instance).single_s)
             if known is None or (run.retry and is_disturbed(known, cell.cell.seconds)):
-                waiting.setdefault(cell.cell.key, cell)
-            else:
-                run.records[cell.cell.key] = known
+                waiting.setdefault(key, cell)
+                continue
+            run.records[key] = known
+            run.ran_on |= {} if line is None else {key: line["machine"]}
     tasks = [
         _task(cell, folder, run.machine.fingerprint)
         for cell in waiting.values()
@@ -145,6 +178,15 @@ def _run_cells(run: League) -> None:
         run.progress(f"{cell.cell.title}, {cell.budget.name} ({i + 1} of {len(alone)} that run alone)")
         single_s = load_arena(cell.instance).single_s
         run.records[cell.cell.key] = run_here(cell.cell, folder / cell.folder, single_s, run.progress)
+
+
+def _write_records(run: League, path: Path) -> None:
+    """Write the records of all cells to a file, among those that it has of others."""
+    lines = {place_of(line): line for line in run.lines.values()}
+    for cell in (cell for _, cells in run.wanted for cell in cells):
+        line = line_of(cell.cell, cell.budget.name, run.records[cell.cell.key], run.machine_of(cell))
+        lines[place_of(line)] = line
+    write_lines(path, lines.values())
 
 
 def _task(cell: LeagueCell, folder: Path, fingerprint: str) -> CellTask:

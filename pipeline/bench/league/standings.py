@@ -156,12 +156,19 @@ class BesideControl:
 
 
 def beside_controls(records: Sequence[LeagueRow]) -> list[BesideControl]:
-    """Return every control among the records beside the placer whose claim it controls, on the instances of both."""
-    values = {name: by_instance([r for r in records if r["method"] == name]) for name in _method_names(records)}
+    """Return every control among the records beside the placer whose claim it controls, on what both have run.
+
+    Those are instances and seeds: a control may have fewer.
+    """
+    mine: dict[str, dict[tuple[str, int], LeagueRow]] = {}
+    for r in records:
+        mine.setdefault(r["method"], {})[r["model"], r["seed"]] = r
     pairs = dict.fromkeys((r["control_of"], r["method"]) for r in records if r["control_of"])
     rows = []
     for placer, control in pairs:
-        logs = log_ratios(values.get(placer, {}), values[control])
+        both = mine.get(placer, {}).keys() & mine[control].keys()
+        ours, theirs = (by_instance([mine[name][at] for at in sorted(both)]) for name in (placer, control))
+        logs = log_ratios(ours, theirs)
         if logs.size:
             interval = geometric_mean([np.exp(logs)])
             rows.append(BesideControl(placer, control, logs.size, interval, signed_rank_p(logs)))

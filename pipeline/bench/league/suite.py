@@ -10,11 +10,13 @@ from typing import Any
 from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.pages import league_sentences
 from pipeline.bench.league.protocol import FULL, QUICK, GraphRef, LeagueInstance
-from pipeline.bench.league.run import LeagueQuestion, league
+from pipeline.bench.league.run import LeagueFiles, LeagueQuestion, league
 from pipeline.bench.running import answer_cell
 from pipeline.bench.suites import BenchRequest
 
-READS = frozenset({"instances", "parts", "evaluations", "seeds", "seconds", "workers", "page", "retry_disturbed"})
+READS = frozenset(
+    {"instances", "parts", "evaluations", "seeds", "seconds", "workers", "page", "records", "retry_disturbed"}
+)
 
 
 def run(asked: BenchRequest) -> dict[str, Any]:
@@ -22,9 +24,12 @@ def run(asked: BenchRequest) -> dict[str, Any]:
     question = LeagueQuestion(asked.names("methods"), asked.names("instances"))
     effort = asked.effort(FULL, QUICK)
     effort = replace(effort, parts=asked.names("parts") or effort.parts)
-    more = {"page": asked.options["page"], "retry": asked.options["retry_disturbed"]}
+    files, retry = (
+        LeagueFiles(asked.out, asked.options["page"], asked.options["records"]),
+        asked.options["retry_disturbed"],
+    )
     with asked.open_workers() as (fleet, progress):
-        return league(question, effort, asked.out, **more, fleet=fleet, progress=progress)
+        return league(question, effort, files, retry=retry, fleet=fleet, progress=progress)
 
 
 def texts(document: Mapping[str, Any], out: Path) -> Iterator[str]:

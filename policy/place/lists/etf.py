@@ -103,11 +103,10 @@ def _opens(work: ScheduleInputs, schedule: PartialSchedule, favourite: Int64, la
     return max(float(schedule.lanes.free_s[d]), float(schedule.finish_s[i] + away_s))
 
 
-@allocating
+@inner
 def _when(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> float:
     """Return when all that operation i reads can be on device d."""
-    nowhere = np.empty((0, schedule.lanes.free_s.size))
-    return arrival(work, schedule, reads(work, schedule, i), d, schedule.queue_s.copy(), nowhere)
+    return arrival(work, schedule, reads(work, schedule, i), d, False)
 
 
 @allocating

@@ -15,8 +15,8 @@ import numpy as np
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64
 from pipeline.core.simulation import T0, T1, T2
-from pipeline.shared.compiled import allocating, compiled, inlined, inner
-from pipeline.shared.heaps import Heap, new_heap, pop, push
+from pipeline.shared.compiled import inlined, inner, kernel
+from pipeline.shared.heaps import Heap, pop, push
 from policy.place.base.search import Look, unhurried
 from policy.place.lists.work import ScheduleInputs
 
@@ -50,6 +50,18 @@ class DeviceTimelines(NamedTuple):
     gaps: Int64
 
 
+class Scratch(NamedTuple):
+    """What is written anew for every operation that is looked at.
+
+    edge: int64 [r], the edges that end in it, in the order in which they are read; r is the most that any has. heap: of
+    r nodes. queue_s: float64 [2, p], the links' queues if it went to a device.
+    """
+
+    edge: Int64
+    heap: Heap
+    queue_s: Float64
+
+
 class PartialSchedule(NamedTuple):
     """A schedule in the making.
 
@@ -65,11 +77,12 @@ class PartialSchedule(NamedTuple):
     waiting: Int64
     queue_s: Float64
     sent_s: Float64
+    scratch: Scratch
 
 
 def new_schedule(work: ScheduleInputs, gaps: int = 0) -> PartialSchedule:
     """Return an empty schedule; gaps: how many idle times of each device it remembers, to use them."""
-    n, p = work.op_s.shape
+    (n, p), most = work.op_s.shape, int(np.diff(work.in_ptr).max(initial=0))
     consumer = np.repeat(np.arange(n), np.diff(work.in_ptr))
     return PartialSchedule(
         Assignment(np.full(work.demand.size, -1, np.int32), work.room.copy(), work.allowed, work.demand),
@@ -79,6 +92,11 @@ def new_schedule(work: ScheduleInputs, gaps: int = 0) -> PartialSchedule:
         np.bincount(consumer[work.counts[work.in_node]], minlength=n),
         np.zeros((2, p)),
         np.full((1 if work.level == T0 else int(work.in_tensor.max(initial=-1)) + 1, p), -1.0),
+        Scratch(
+            np.empty(most, np.int64),
+            Heap(np.empty(most), np.empty(most, np.int64), np.zeros(1, np.int64)),
+            np.empty((2, p)),
+        ),
     )
 
 
@@ -116,42 +134,46 @@ def settle_rest(homes: Assignment) -> None:
         settle(homes, g, int(np.argmax(homes.room)))
 
 
-@allocating
-def reads(work: ScheduleInputs, schedule: PartialSchedule, i: int) -> Int64:
-    """Return the edges that end in operation i, under contention in the order in which their tensors are ready."""
+@inner
+def reads(work: ScheduleInputs, schedule: PartialSchedule, i: int) -> int:
+    """Write down the edges that end in operation i, under contention in the order in which their tensors are ready.
+
+    Return how many there are; they lie in `schedule.scratch`.
+    """
     first, count = work.in_ptr[i], work.in_ptr[i + 1] - work.in_ptr[i]
-    edges = np.empty(count, np.int64)
+    edge, heap = schedule.scratch.edge, schedule.scratch.heap
     for at in range(count):
-        edges[at] = first + at
+        edge[at] = first + at
     if work.level == T0 or count < 2:
-        return edges
-    heap = new_heap(count)
+        return int(count)
     for at in range(count):
         push(heap, schedule.finish_s[work.in_node[first + at]], at)
     for at in range(count):
-        edges[at] = first + pop(heap)
-    return edges
+        edge[at] = first + pop(heap)
+    return int(count)
 
 
 @inlined
-def arrival(
-    work: ScheduleInputs, schedule: PartialSchedule, edges: Int64, d: int, queue_s: Float64, sent_s: Float64
-) -> float:
-    """Return when all that the edges carry is on device d.
+def arrival(work: ScheduleInputs, schedule: PartialSchedule, count: int, d: int, sends: bool) -> float:
+    """Return when all is on device d that the first `count` edges carry which `reads` has written down.
 
-    queue_s: float64 [2, p], the links' queues, to which the transfers are added. sent_s: where it is noted what has
-    been sent, the schedule's own, or float64 [0, p] to note nothing.
+    sends: whether it is sent, so that the schedule's queues and tensors take note.
     """
-    latest_s = 0.0
-    for e in edges:
+    latest_s, queue_s, sent_s = 0.0, schedule.queue_s, schedule.sent_s
+    if not sends:
+        queue_s = schedule.scratch.queue_s
+        for at in range(work.room.size):
+            queue_s[0, at], queue_s[1, at] = schedule.queue_s[0, at], schedule.queue_s[1, at]
+    for at in range(count):
+        e = schedule.scratch.edge[at]
         i, t = work.in_node[e], work.in_tensor[e]
         source, now_s = schedule.homes.device[work.group[i]], schedule.finish_s[i]
         if source >= 0 and source != d:
             carry_s = work.in_bytes[e] * work.per_byte_s[source, d]
             if work.level == T0 or carry_s == 0.0:
                 now_s += carry_s
-            elif schedule.sent_s[t, d] >= 0.0:
-                now_s = schedule.sent_s[t, d]
+            elif sent_s[t, d] >= 0.0:
+                now_s = sent_s[t, d]
             else:
                 now_s = max(now_s, queue_s[0, source])
                 if work.level == T2:
@@ -159,7 +181,7 @@ def arrival(
                 now_s += carry_s
                 queue_s[0, source] = now_s + (work.gap_s if work.level == T1 else 0.0)
                 queue_s[1, d] = now_s
-                for target in range(sent_s.shape[1] if sent_s.shape[0] else 0):
+                for target in range(sent_s.shape[1] if sends else 0):
                     if target == d or work.level == T1:
                         sent_s[t, target] = now_s
             now_s += work.latency_s[source, d]
@@ -207,14 +229,14 @@ def _add_gap(lanes: DeviceTimelines, d: int, q: int, start_s: float, end_s: floa
     lanes.gaps[d] += 1
 
 
-@allocating
+@inner
 def put(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> None:
     """Schedule operation i on device d, and with it the sources it reads that have no device yet."""
     settle(schedule.homes, work.group[i], d)
-    edges = reads(work, schedule, i)
-    for e in edges:
-        settle(schedule.homes, work.group[work.in_node[e]], d)
-    ready_s = arrival(work, schedule, edges, d, schedule.queue_s, schedule.sent_s)
+    count = reads(work, schedule, i)
+    for at in range(count):
+        settle(schedule.homes, work.group[work.in_node[schedule.scratch.edge[at]]], d)
+    ready_s = arrival(work, schedule, count, d, True)
     start_s = begin(schedule.lanes, d, ready_s, span(work, i, d))
     schedule.start_s[i], schedule.finish_s[i] = start_s, start_s + work.op_s[i, d]
     # Take device d for a while that `begin` found free
@@ -233,18 +255,18 @@ def put(work: ScheduleInputs, schedule: PartialSchedule, i: int, d: int) -> None
     _add_gap(lanes, d, q, before_s, start_s)
 
 
-@allocating
+@inner
 def _best_device(work: ScheduleInputs, schedule: PartialSchedule, i: int, bias_s: Float64) -> int:
     """Return the device on which operation i ends first, `bias_s` added; of equal ones the one free first.
 
     An operation whose group has no device yet counts with the time of the whole group.
     """
     g, chosen, least_s, least_free_s = work.group[i], -1, math.inf, math.inf
-    edges, nowhere = reads(work, schedule, i), np.empty((0, schedule.lanes.free_s.size))
+    count = reads(work, schedule, i)
     for d in range(schedule.lanes.free_s.size):
         if not usable(schedule.homes, g, d):
             continue
-        ready_s = arrival(work, schedule, edges, d, schedule.queue_s.copy(), nowhere)
+        ready_s = arrival(work, schedule, count, d, False)
         cost_s = work.op_s[i, d] if schedule.homes.device[g] >= 0 else work.group_s[g, d]
         end_s = begin(schedule.lanes, d, ready_s, span(work, i, d)) + cost_s + bias_s[i, d]
         slack_s = NEAR * end_s
@@ -282,7 +304,7 @@ def list_schedule(
     return schedule
 
 
-@compiled
+@kernel
 def _schedule(
     work: ScheduleInputs, schedule: PartialSchedule, key: Float64, bias_s: Float64, heap: Heap, steps: int
 ) -> bool:

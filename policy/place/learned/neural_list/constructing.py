@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
-from pipeline.shared.compiled import allocating, compiled, inlined
+from pipeline.shared.compiled import inlined, inner, kernel
 from pipeline.shared.heaps import Heap, pop, push
 from policy.place.base.search import Look, unhurried
 from policy.place.lists.listing import (
@@ -133,9 +133,10 @@ class State(NamedTuple):
 
     load_s: float64 [p]. last: int64 [p], the operation placed last on each device, -1 for none. partner: float64
     [n, p], bytes that each operation reads of what is placed, by device. child: float64 [n, p], readers of each
-    operation that are placed, by device. raw: float64 [p, 7], what is computed of the devices first. queue_s: float64
-    [2, p], a copy of the links' queues. latest: int64 [1], the input that is ready last, -1 for none. heap: what is
-    ready, by minus its key. placed: int64 [2], how many operations are placed, and how many are to be.
+    operation that are placed, by device. raw: float64 [p, 7], what is computed of the devices first. latest: int64
+    [1], the input that is ready last, -1 for none. heap: what is ready, by minus its key. placed: int64 [2], how many
+    operations are placed, and how many are to be. figure: float64 [width, p, FIGURES], node: int64 [width], key:
+    float64 [width], of the operations that are compared.
     """
 
     load_s: Float64
@@ -143,10 +144,12 @@ class State(NamedTuple):
     partner: Float64
     child: Float64
     raw: Float64
-    queue_s: Float64
     latest: Int64
     heap: Heap
     placed: Int64
+    figure: Float64
+    node: Int64
+    key: Float64
 
 
 @inlined
@@ -156,13 +159,13 @@ def _scaled(seconds: float, unit_s: float) -> float:
     return math.copysign(math.log(x + math.sqrt(x * x + 1.0)), seconds)
 
 
-@allocating
+@inner
 def _look(work: ScheduleInputs, schedule: PartialSchedule, state: State, i: int) -> None:
     """Compute of all devices when operation i could run there, and what it would have to be sent."""
-    edges, nowhere, p = reads(work, schedule, i), np.empty((0, state.load_s.size)), state.load_s.size
+    count, edge, p = reads(work, schedule, i), schedule.scratch.edge, state.load_s.size
     g, raw, all_bytes, latest_s = work.group[i], state.raw, 0.0, -1.0
     state.latest[0] = -1
-    for e in edges:
+    for e in edge[:count]:
         all_bytes += work.in_bytes[e]
         made_s = schedule.finish_s[work.in_node[e]]
         if schedule.homes.device[work.group[work.in_node[e]]] >= 0 and made_s > latest_s:
@@ -171,15 +174,13 @@ def _look(work: ScheduleInputs, schedule: PartialSchedule, state: State, i: int)
         raw[d, USABLE] = 1.0 if usable(schedule.homes, g, d) else 0.0
         if raw[d, USABLE] == 0.0:
             continue
-        for at in range(p):
-            state.queue_s[0, at], state.queue_s[1, at] = schedule.queue_s[0, at], schedule.queue_s[1, at]
-        raw[d, READY] = arrival(work, schedule, edges, d, state.queue_s, nowhere)
+        raw[d, READY] = arrival(work, schedule, count, d, False)
         raw[d, START] = begin(schedule.lanes, d, raw[d, READY], span(work, i, d))
         raw[d, FINISH] = raw[d, START] + work.op_s[i, d]
         raw[d, COST] = work.op_s[i, d] if schedule.homes.device[g] >= 0 else work.group_s[g, d]
         raw[d, RECEIVED], raw[d, LOCAL] = 0.0, 1.0
         here = 0.0
-        for e in edges:
+        for e in edge[:count]:
             source = schedule.homes.device[work.group[work.in_node[e]]]
             if source < 0 or source == d:
                 here += work.in_bytes[e]
@@ -417,10 +418,12 @@ def constructed(
         np.zeros((n, p)),
         np.zeros((n, p)),
         np.zeros((p, 7)),
-        np.zeros((2, p)),
         np.zeros(1, np.int64),
         Heap(np.empty(n), np.empty(n, np.int64), np.zeros(1, np.int64)),
         np.zeros(2, np.int64),
+        np.empty((width, p, FIGURES)),
+        np.empty(width, np.int64),
+        np.empty(width),
     )
     while True:
         state.placed[1] += steps_between_checks(work)
@@ -429,7 +432,7 @@ def constructed(
         look()
 
 
-@compiled
+@kernel
 def _construct(
     work: ScheduleInputs,
     schedule: PartialSchedule,
@@ -440,10 +443,9 @@ def _construct(
     width: int,
 ) -> bool:
     """Schedule operations as `constructed` says until so many are placed; return whether these are all."""
-    n, p = work.op_s.shape
-    heap, placed = state.heap, state.placed[0]
+    (n, p), heap, placed = work.op_s.shape, state.heap, state.placed[0]
+    figure, node, key = state.figure, state.node, state.key
     given = width == 1 and decisions.device.size > 0 and decisions.figure.shape[0] == 0  # nobody looks at figures
-    figure, node, key = np.empty((width, p, FIGURES)), np.empty(width, np.int64), np.empty(width)
     for i in range(n if placed == 0 else 0):
         if work.counts[i] and schedule.waiting[i] == 0:
             push(heap, -_key(work, schedule, static, scores, i, placed, math.inf), i)
@@ -467,9 +469,7 @@ def _construct(
             _relative_starts(figure, count, static.unit_s)
             c, d = _choose(scores, decisions, figure, node, key, count)
         i = node[c]
-        if decisions.figure.shape[0]:
-            decisions.figure[i] = figure[c]
-        decisions.order[placed] = i
+        _write_down(decisions, figure, c, i, placed)
         put(work, schedule, i, d)
         _note(work, state, i, d)
         _keep_others(heap, node, key, count, c)
@@ -481,6 +481,16 @@ def _construct(
                 push(heap, -_key(work, schedule, static, scores, j, placed, key[c]), j)
     settle_rest(schedule.homes)
     return True
+
+
+@inlined
+def _write_down(decisions: Decisions, figure: Float64, c: int, i: int, placed: int) -> None:
+    """Write down that operation i, of the row c of what was compared, is the next that is placed."""
+    decisions.order[placed] = i
+    if decisions.figure.shape[0]:
+        for d in range(figure.shape[1]):
+            for f in range(FIGURES):
+                decisions.figure[i, d, f] = figure[c, d, f]
 
 
 @inlined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -43,9 +44,10 @@ from pipeline.bench.league.protocol import (
     training_cases,
 )
 from pipeline.bench.league.ranks import ranked
+from pipeline.bench.league.records import read_lines, write_lines
 from pipeline.bench.league.rounds import PARTS as MAKERS
 from pipeline.bench.league.rounds import LeagueRound, cells_of_round, list_rounds
-from pipeline.bench.league.run import LeagueQuestion, league
+from pipeline.bench.league.run import LeagueFiles, LeagueQuestion, league
 from pipeline.bench.league.standings import (
     Baselines,
     BesideControl,
@@ -168,10 +170,14 @@ def _names(asked: LeagueRound, instance: LeagueInstance) -> set[str]:
 
 def test_quick_cuts_parts_short_but_not_the_search() -> None:
     full, quick = (list_rounds(["search", "unseen"], list_instances(effort), effort) for effort in (FULL, QUICK))
-    assert {(each.part, each.seeds) for each in full} == {("search", 5), ("unseen", 2)}
+    assert [(each.part, each.seeds, each.control_seeds, each.slow_seeds) for each in full][:3] == [
+        ("search", 5, 2, 1),
+        ("search", 2, 2, 1),
+        ("unseen", 2, 2, 1),
+    ]
     assert [(each.part, each.seeds, each.controls) for each in quick][:3] == [
         ("search", 2, True),
-        ("search", 2, False),
+        ("search", 1, False),
         ("unseen", 1, False),
     ]
 
@@ -390,6 +396,13 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
     assert beside([3.0] * 8).p == 1.0
 
 
+def test_a_control_of_fewer_seeds_is_compared_on_those_that_both_have() -> None:
+    claim = [record("quick", f"m{i}", value_s, seed=seed) for i in range(8) for seed, value_s in enumerate((3.0, 1.0))]
+    controls = [record("quick: never learns", f"m{i}", 6.0, control_of="quick") for i in range(8)]
+    (pair,) = beside_controls([*claim, *controls])
+    assert pair.ratio.median == pytest.approx(0.5)
+
+
 TEN = [
     record(method, f"i{i}", value_s * (1 + i))
     for method, values in {
@@ -515,14 +528,14 @@ def test_an_interrupted_league_goes_on_and_finished_cells_are_not_run_again(
 ) -> None:
     first = counting(interrupted=4)
     with pytest.raises(KeyboardInterrupt):
-        league(QUESTION, TINY, tmp_path)
+        league(QUESTION, TINY, LeagueFiles(tmp_path))
     shown = [name for name in ALL if not name.startswith("anneal 20") and not name.startswith("anneal None")]
     assert set(first.cells) < set(shown)
     second = counting()
-    document = league(QUESTION, TINY, tmp_path)
+    document = league(QUESTION, TINY, LeagueFiles(tmp_path))
     assert sorted(first.cells + second.cells) == sorted([*shown, *_reference_too(shown, first, second)])
     third = counting()
-    again = league(QUESTION, TINY, tmp_path)
+    again = league(QUESTION, TINY, LeagueFiles(tmp_path))
     assert third.cells == []
     assert again["cells"] == document["cells"]
 
@@ -539,30 +552,85 @@ def _reference_too(shown: list[str], *runs: Counting) -> list[str]:
 def test_a_raised_version_of_a_placer_runs_its_cells_again_and_no_others(
     tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    league(QUESTION, TINY, tmp_path)
+    league(QUESTION, TINY, LeagueFiles(tmp_path))
     monkeypatch.setattr(Stubborn, "version", 2)
     again = counting()
-    league(QUESTION, TINY, tmp_path)
+    league(QUESTION, TINY, LeagueFiles(tmp_path))
     assert sorted(again.cells) == sorted(name for name in ALL if name.startswith("stubborn"))
 
 
 @pytest.mark.usefixtures("stubborn")
 def test_more_seeds_run_the_new_ones_alone(tmp_path: Path, counting: Callable[..., Counting]) -> None:
-    league(QUESTION, TINY, tmp_path)
+    league(QUESTION, TINY, LeagueFiles(tmp_path))
     more = counting()
-    league(QUESTION, replace(TINY, seeds=3), tmp_path)
+    league(QUESTION, replace(TINY, seeds=3), LeagueFiles(tmp_path))
     assert {name.rpartition(" ")[2] for name in more.cells} == {"2"}
     assert not any(name.startswith("heft") for name in more.cells)
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_a_league_goes_on_from_a_file_of_records_alone_and_says_the_same(
+    tmp_path: Path, counting: Callable[..., Counting]
+) -> None:
+    kept, effort = tmp_path / "kept.jsonl.gz", replace(TINY, parts=("search", "noise"))
+    first = league(QUESTION, effort, LeagueFiles(tmp_path / "first", records=kept))
+    lines = read_lines(kept)
+    assert len(lines) == len(first["cells"])
+    again = counting()
+    second = league(QUESTION, effort, LeagueFiles(tmp_path / "second", records=kept))
+    assert again.cells == []
+    assert [table["standings"] for table in second["tables"]] == [
+        [
+            {**row, **{name: pytest.approx(row[name], abs=1e-4) for name in ("seconds", "cpu_s")}}
+            for row in table["standings"]
+        ]
+        for table in first["tables"]
+    ]
+    assert second["tables"][-1]["noise"] == first["tables"][-1]["noise"]  # from placements
+    before = kept.read_bytes()
+    write_lines(kept, lines[::-1])
+    assert kept.read_bytes() == before
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_records_of_others_stay_in_a_file_and_those_of_another_version_are_run_again(
+    tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept.jsonl.gz"
+    league(QUESTION, TINY, LeagueFiles(tmp_path / "first", records=kept))
+    told = [{**line, "machine": "another one"} for line in read_lines(kept)]
+    write_lines(kept, told)
+    monkeypatch.setattr(Stubborn, "version", 2)
+    again = counting()
+    question = LeagueQuestion(("stubborn",))
+    document = league(question, TINY, LeagueFiles(tmp_path / "second", records=kept))
+    assert sorted(again.cells) == sorted(name for name in ALL if name.startswith("stubborn"))
+    machine = {line["method"]: line["machine"] for line in read_lines(kept)}
+    assert len(read_lines(kept)) == len(told)
+    assert machine["heft"] == machine["anneal"] == "another one" != machine["stubborn"]
+    assert document["machines"] == sorted({"another one", machine["stubborn"]})
+
+
+def test_a_file_that_holds_no_records_is_refused_before_anything_runs(
+    tmp_path: Path, counting: Callable[..., Counting]
+) -> None:
+    kept, ran = tmp_path / "kept.jsonl.gz", counting()
+    for content in (b"", b"no gzip", gzip.compress(b"[1]\n"), gzip.compress(b'{"schema": "placewright.league/1"}\n')):
+        kept.write_bytes(content)
+        with pytest.raises(UsageError, match="holds no records of a league"):
+            league(LeagueQuestion(("heft",)), TINY, LeagueFiles(tmp_path, records=kept))
+        assert kept.read_bytes() == content
+    assert ran.cells == []
 
 
 def test_what_does_not_fit_is_an_answer_and_not_tried_again(
     tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "list_instances", lambda *_: [replace(SMALL, share=0.01)])
-    document = league(LeagueQuestion(("heft",)), TINY, tmp_path)
+    document = league(LeagueQuestion(("heft",)), TINY, LeagueFiles(tmp_path))
     assert all(cell["infeasible"] for cell in document["cells"])
     again = counting()
-    league(LeagueQuestion(("heft",)), TINY, tmp_path)
+    league(LeagueQuestion(("heft",)), TINY, LeagueFiles(tmp_path))
     assert again.cells == []
 
 
@@ -570,13 +638,13 @@ def test_cells_that_the_clock_ended_on_a_busy_machine_run_again_if_that_is_asked
     tmp_path: Path, counting: Callable[..., Counting], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = LeagueQuestion(("random",))
-    league(question, TINY, tmp_path)
+    league(question, TINY, LeagueFiles(tmp_path))
     monkeypatch.setattr(running, "is_disturbed", lambda record, limit_s: limit_s is not None and record["seed"] == 1)
     plain = counting()
-    league(question, TINY, tmp_path)
+    league(question, TINY, LeagueFiles(tmp_path))
     assert plain.cells == []
     retried = counting()
-    league(question, TINY, tmp_path, retry=True)
+    league(question, TINY, LeagueFiles(tmp_path), retry=True)
     assert sorted(retried.cells) == ["anneal None 1", "random None 1"]
 
 
@@ -611,7 +679,7 @@ def test_taught_placers_stand_beside_those_that_begin_from_nothing(
 ) -> None:
     cases = [replace(SMALL, family=f, graph=GraphRef(f, "layered?n=12", seed=9)) for f in ("layered", "others")]
     monkeypatch.setattr(running, "training_cases", lambda _, without="": [i for i in cases if i.family != without])
-    document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
+    document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), LeagueFiles(tmp_path))
     whole = next(t for t in document["tables"] if t["title"] == "20 evaluations")
     spent = {row["placer"]: row["evaluations"] for row in whole["standings"]}
     assert spent["pupil: taught"] == spent["pupil"] + 2
@@ -628,7 +696,7 @@ def test_a_placer_that_cannot_learn_is_noted_and_runs_untaught(tmp_path: Path, m
 
     monkeypatch.setattr(running, "training_cases", lambda _, without="": [SMALL])
     monkeypatch.setattr(running, "learn_policy_interruptible", refuse)
-    document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), tmp_path)
+    document = league(LeagueQuestion(("pupil",)), replace(TINY, parts=("transfer",)), LeagueFiles(tmp_path))
     assert document["notes"] == ["pupil could not learn: Too large. Take a smaller one."] * 2
     assert [row["placer"] for row in document["tables"][0]["standings"]] == ["pupil"]
     assert document["lessons"] == []
@@ -668,7 +736,7 @@ def test_instances_of_giph_bring_their_own_devices() -> None:
 
 
 def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path: Path) -> None:
-    league(LeagueQuestion(("random",)), TINY, tmp_path)
+    league(LeagueQuestion(("random",)), TINY, LeagueFiles(tmp_path))
     case = load_arena(SMALL).case
     names = case.subject.graph.names
     placement = {n: case.devices[i % 2] for i, n in enumerate(names)}
@@ -690,7 +758,7 @@ def test_noise_moves_all_devices_of_a_kind_alike_and_none_moves_nothing(tmp_path
 @pytest.mark.usefixtures("stubborn")
 def test_the_pages_have_every_table_and_their_pictures_are_whole(tmp_path: Path) -> None:
     parts = ("search", "levels", "order", "noise", "unseen")
-    document = league(QUESTION, replace(TINY, parts=parts), tmp_path, page=tmp_path / "docs" / "named.md")
+    document = league(QUESTION, replace(TINY, parts=parts), LeagueFiles(tmp_path, tmp_path / "docs" / "named.md"))
     first, brief = (tmp_path / "league.md").read_text(), (tmp_path / "docs" / "named.md").read_text()
     assert first == league_page(document)
     assert brief == brief_page(document, "named")
@@ -714,7 +782,7 @@ def test_the_pages_have_every_table_and_their_pictures_are_whole(tmp_path: Path)
 
 @pytest.mark.usefixtures("stubborn")
 def test_what_a_placer_plans_by_itself_is_counted_and_told(tmp_path: Path) -> None:
-    document = league(LeagueQuestion(("heft", "neural_list")), TINY, tmp_path)
+    document = league(LeagueQuestion(("heft", "neural_list")), TINY, LeagueFiles(tmp_path))
     (row,) = (row for row in document["tables"][0]["standings"] if row["placer"] == "neural_list")
     assert row["planned"] > TINY.evaluations  # for its first question alone it plans dozens
     assert f"| {row['planned']:,.0f} |" in (tmp_path / "league-search.md").read_text()
@@ -735,8 +803,8 @@ def test_ranks_and_tests_of_pairs_are_in_the_tables_in_words_and_drawn(tmp_path:
     }
     document = {
         "reference": "anneal",
-        "settings": {"quick": False, "reference": 10_000, "graphs": 3, "seeds": 5},
-        "hardware": {"cpu": "a processor", "processors": 2},
+        "settings": {"quick": False, "reference": 10_000, "graphs": 3, "seeds": 5, "further_seeds": 2, "slow_seeds": 1},
+        "machines": ["a processor, 2 processors"],
         **{name: [] for name in ("notes", "instances", "cells")},
         "tables": [table],
     }
@@ -773,7 +841,7 @@ def test_the_page_of_the_documents_has_the_form_that_is_written() -> None:
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:
-    document = league(LeagueQuestion(("heft",)), TINY, tmp_path)
+    document = league(LeagueQuestion(("heft",)), TINY, LeagueFiles(tmp_path))
     assert [row["placer"] for row in document["tables"][0]["standings"]] == ["heft"]
     write_pages(document, tmp_path / "again" / "league.md")
     assert (tmp_path / "again" / "league.md").read_text() == (tmp_path / "league.md").read_text()
