@@ -232,8 +232,8 @@ class Portfolio(Method):
         until_s = time.monotonic() + (usual if share is None else share) * search.left_s
         for name, (method, per_second) in sorted(installed_rules("portfolio"), key=lambda rule: rule[0] in last):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
-            if search.problem.graph.n <= allowed_s * per_second:
-                _part(search, name, method, seed, seconds=RULED * allowed_s)
+            if search.problem.graph.n <= allowed_s * per_second:  # a first call may compile: the clock ends timed ones
+                _part(search, name, method, seed, seconds=RULED * allowed_s if timed else math.inf)
 
     def _in_turn(self, search: Search, seed: int) -> None:
         """Run the members one after another on a number of evaluations, local searches in two rounds."""

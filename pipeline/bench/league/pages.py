@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from pipeline.bench.league.entries import SLOW
-from pipeline.bench.league.protocol import NOISE
+from pipeline.bench.league.protocol import FULL, NOISE, QUICK
 from pipeline.bench.league.ranks import ALPHA
 from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
@@ -27,10 +28,10 @@ INTERVALS = (
     "bootstrap interval over instances. The words beside it are the ratio of the table, which is one over it."
 )
 
-ABOUT = """`placewright bench league{quick} --out DIR --page docs/league.md` goes on where it was interrupted, runs only
-what a changed placer concerns, and writes this page again. Everything here is predicted by the simulator `listsched`,
-on one machine for all; nothing is measured on devices. A number is checked by running its cells alone: `--instances
-GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal answers.
+ABOUT = """`placewright bench league{options} --out DIR --page docs/league.md` goes on where it was interrupted, runs
+only what a changed placer concerns, and writes this page again. Everything here is predicted by the simulator
+`listsched`, on one machine for all; nothing is measured on devices. A number is checked by running its cells alone:
+`--instances GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal answers.
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over the seeds of an instance, then over instances, with a 95 % bootstrap
@@ -45,9 +46,10 @@ placewright were learned from, or chosen by."""
 
 
 BEST = 6  # rows of a table of the brief page
-BRIEF = """The {best} best of each main table, as `placewright bench league{quick} --out DIR --page docs/league.md`
-writes them; DIR/league.md leads to all of it, with families, curves, disturbed costs and controls. All is predicted by
-the simulator `listsched`; nothing is measured on devices. A number is checked by running its cells alone: `--instances
+BRIEF = """The {best} best of each main table, as `placewright bench league{options} --out DIR --page docs/league.md`
+writes them; DIR/league.md leads to all of it, with families, curves, disturbed costs and controls. `--records
+benchmarks/league.jsonl.gz` takes the cells from those kept there, or goes on from them. All is predicted by the
+simulator `listsched`; nothing is measured on devices. A number is checked by running its cells alone: `--instances
 GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal answers.
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
@@ -125,9 +127,23 @@ def brief_page(document: Table, name: str = "league") -> str:
 
 def _head_lines(document: Table, about: str) -> list[str]:
     settings = document["settings"]
-    quick = " --quick" if settings["quick"] else ""
-    told = about.format(quick=quick, reference=document["reference"], evaluations=settings["reference"], best=BEST)
+    told = about.format(
+        options=_written_options(document),
+        reference=document["reference"],
+        evaluations=settings["reference"],
+        best=BEST,
+    )
     return ["# The league of placers", "", told, "", *_setting_lines(document), "", "## In words", ""]
+
+
+def _written_options(document: Table) -> str:
+    """Return the options of the command that makes the same league, each with a space before it."""
+    settings, question = document["settings"], document["question"]
+    usual = asdict(QUICK if settings["quick"] else FULL)
+    asked = {name: ",".join(question[key]) for name, key in (("methods", "placers"), ("instances", "instances"))}
+    asked |= {"parts": "" if tuple(settings["parts"]) == usual["parts"] else ",".join(settings["parts"])}
+    asked |= {n: "" if settings[n] == usual[n] else f"{settings[n]:g}" for n in ("seeds", "evaluations", "seconds")}
+    return (" --quick" if settings["quick"] else "") + "".join(f" --{n} {v}" for n, v in asked.items() if v)
 
 
 def _best_lines(table: Table) -> list[str]:

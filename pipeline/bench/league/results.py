@@ -77,6 +77,7 @@ def league_document(run: League) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "settings": asdict(run.effort),
+        "question": asdict(run.question),
         "reference": REFERENCE,
         "hardware": dict(run.machine.facts),
         "machines": sorted({run.machine_of(cell) for cell in distinct.values()}),

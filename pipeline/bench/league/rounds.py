@@ -80,7 +80,7 @@ def _search_rounds(instances: Instances, effort: LeagueEffort) -> Iterator[Leagu
     yield _equal_round("search", f"Equal evaluations: {equal.name}", instances, effort)
     few, title = first_of_each(instances, effort.further), f"Equal time: {timed.name}"
     published = few if effort.slow is None else ()
-    seeds = effort.further_seeds, effort.further_seeds, effort.slow_seeds
+    seeds = effort.further_seeds, 1, effort.slow_seeds
     yield LeagueRound("search", title, few, timed, *seeds, published, controls=not effort.quick)
 
 

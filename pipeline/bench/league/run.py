@@ -64,6 +64,7 @@ class League:
     lines: those of a file, by their keys as well. wanted: the cells of each round.
     """
 
+    question: LeagueQuestion
     out: Path
     effort: LeagueEffort
     progress: Progress
@@ -114,7 +115,7 @@ def league(
     for path in files.written:
         check_writable(path)
     machine = look_at_machine(()) if fleet is None else fleet.machines(())[0]
-    run = League(files.out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
+    run = League(question, files.out, effort, progress, taking_part, shown, asked, notes, retry, fleet, machine)
     if files.records is not None:
         run.lines = {line["key"]: line for line in read_lines(files.records)}
     _learn(run)

@@ -50,7 +50,7 @@ class DeviceTimelines(NamedTuple):
     gaps: Int64
 
 
-class Scratch(NamedTuple):
+class LookBuffers(NamedTuple):
     """What is written anew for every operation that is looked at.
 
     edge: int64 [r], the edges that end in it, in the order in which they are read; r is the most that any has. heap: of
@@ -77,7 +77,7 @@ class PartialSchedule(NamedTuple):
     waiting: Int64
     queue_s: Float64
     sent_s: Float64
-    scratch: Scratch
+    scratch: LookBuffers
 
 
 def new_schedule(work: ScheduleInputs, gaps: int = 0) -> PartialSchedule:
@@ -92,7 +92,7 @@ def new_schedule(work: ScheduleInputs, gaps: int = 0) -> PartialSchedule:
         np.bincount(consumer[work.counts[work.in_node]], minlength=n),
         np.zeros((2, p)),
         np.full((1 if work.level == T0 else int(work.in_tensor.max(initial=-1)) + 1, p), -1.0),
-        Scratch(
+        LookBuffers(
             np.empty(most, np.int64),
             Heap(np.empty(most), np.empty(most, np.int64), np.zeros(1, np.int64)),
             np.empty((2, p)),

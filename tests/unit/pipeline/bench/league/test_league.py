@@ -172,7 +172,7 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
     full, quick = (list_rounds(["search", "unseen"], list_instances(effort), effort) for effort in (FULL, QUICK))
     assert [(each.part, each.seeds, each.control_seeds, each.slow_seeds) for each in full][:3] == [
         ("search", 5, 2, 1),
-        ("search", 2, 2, 1),
+        ("search", 2, 1, 1),
         ("unseen", 2, 2, 1),
     ]
     assert [(each.part, each.seeds, each.controls) for each in quick][:3] == [
@@ -518,7 +518,8 @@ ALL = [
     *(f"stubborn: asks once 20 {seed}" for seed in (0, 1)),
     *(f"{name} None {seed}" for name in ("random",) for seed in (0, 1)),
     "heft None 0",
-    *(f"{name} None {seed}" for name in ("stubborn", "stubborn: asks once") for seed in (0, 1)),
+    *(f"stubborn None {seed}" for seed in (0, 1)),
+    "stubborn: asks once None 0",
 ]
 
 
@@ -803,7 +804,8 @@ def test_ranks_and_tests_of_pairs_are_in_the_tables_in_words_and_drawn(tmp_path:
     }
     document = {
         "reference": "anneal",
-        "settings": {"quick": False, "reference": 10_000, "graphs": 3, "seeds": 5, "further_seeds": 2, "slow_seeds": 1},
+        "settings": asdict(FULL),
+        "question": asdict(LeagueQuestion()),
         "machines": ["a processor, 2 processors"],
         **{name: [] for name in ("notes", "instances", "cells")},
         "tables": [table],
@@ -830,14 +832,28 @@ def test_ranks_and_tests_of_pairs_are_in_the_tables_in_words_and_drawn(tmp_path:
     assert bars["interval best"][1] < bars["interval other"][0]  # quick and slow, drawn last, are told apart
 
 
-def test_the_page_of_the_documents_has_the_form_that_is_written() -> None:
+def test_the_page_of_the_documents_has_the_form_that_is_written_and_the_parts_of_its_command() -> None:
     page = (ROOT / "docs" / "league.md").read_text(encoding="utf-8")
-    quick = " --quick" if "Quick: at most" in page else ""
-    assert BRIEF.format(quick=quick, reference="anneal", evaluations=10_000, best=BEST) in page
+    (options,) = re.findall("`placewright bench league(.*) --out DIR --page docs/league.md`", page)
+    assert BRIEF.format(options=options, reference="anneal", evaluations=10_000, best=BEST) in page
+    named = re.findall("--parts ([a-z,]+)", options)
+    parts = named[0].split(",") if named else (QUICK if "--quick" in options else FULL).parts
     assert re.findall("^## (.*)$", page, re.MULTILINE) == [
         "In words",
-        *(TITLES[part] for part in MAIN_PARTS if part in (QUICK if quick else FULL).parts),
+        *(TITLES[part] for part in MAIN_PARTS if part in parts),
     ]
+
+
+def test_a_page_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    effort = replace(FULL, seeds=2, evaluations=20, seconds=0.01, parts=("noise",))
+    question = LeagueQuestion(("heft", "random"), ("layered-3",))
+    league(question, effort, LeagueFiles(tmp_path, tmp_path / "brief.md"))
+    told = (
+        "league --methods heft,random --instances layered-3 --parts noise --seeds 2 --evaluations 20 --seconds 0.01 "
+        "--out DIR"
+    )
+    assert told in (tmp_path / "league.md").read_text()
+    assert told in (tmp_path / "brief.md").read_text()
 
 
 def test_a_reference_that_was_not_asked_for_is_in_no_table(tmp_path: Path) -> None:
