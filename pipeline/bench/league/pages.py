@@ -11,8 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from pipeline.bench.league.entries import SLOW
+from pipeline.bench.league.paired import ALPHA
 from pipeline.bench.league.protocol import FULL, NOISE, QUICK
-from pipeline.bench.league.ranks import ALPHA
 from pipeline.bench.summary import markdown, ratio_text
 from pipeline.core.figures import share_text
 from pipeline.report.charts import draw_ranks, ratio_curves

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.core.arrays import Float64
 
+ALPHA = 0.05  # below which a probability tells two apart
 DIGITS = 9  # after which logarithms of seconds are equal
 
 

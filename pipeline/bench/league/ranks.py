@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.bench.league.paired import DIGITS, holm, log_ratios, signed_rank_p
+from pipeline.bench.league.paired import ALPHA, DIGITS, holm, log_ratios, signed_rank_p
 from pipeline.bench.league.standings import ENOUGH_INSTANCES, LeagueRow, Values, by_instance
 from pipeline.bench.summary import Interval, geometric_mean
 
 RANKED = 10  # placers of a table that are ranked, the best: of more, the critical difference tells hardly any apart
-ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True)

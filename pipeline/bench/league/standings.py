@@ -15,7 +15,7 @@ from typing import TypedDict
 import numpy as np
 
 from pipeline.bench.cells import CellRecord
-from pipeline.bench.league.paired import log_ratios, signed_rank_p
+from pipeline.bench.league.paired import ALPHA, log_ratios, signed_rank_p
 from pipeline.bench.summary import Interval, geometric_mean
 
 ENOUGH_INSTANCES = 8  # below which a bootstrap over instances proves nothing
@@ -136,9 +136,10 @@ def _least_values(records: Sequence[Valued]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class BesideControl:
-    """A placer's seconds over those of its control, instance by instance; an interval below 1 confirms its claim.
+    """A placer's seconds over those of its control, instance by instance; fewer confirm its claim.
 
-    p: of Wilcoxon's signed ranks, two-sided. Of few instances nothing is said: their bootstrap interval is too narrow.
+    p: of Wilcoxon's signed ranks, two-sided; the verdict asks it and the interval, which few instances far from the
+    others can move. Of few instances nothing is said: their bootstrap interval is too narrow.
     """
 
     placer: str
@@ -149,10 +150,12 @@ class BesideControl:
 
     @property
     def verdict(self) -> str:
-        """Return what the interval says of the placer."""
+        """Return what interval and test say of the placer."""
         if self.instances < ENOUGH_INSTANCES:
             return "too few instances to tell"
-        return "better" if self.ratio.high < 1 else "worse" if self.ratio.low > 1 else "not told apart"
+        if self.p >= ALPHA or self.ratio.low <= 1 <= self.ratio.high:
+            return "not told apart"
+        return "better" if self.ratio.high < 1 else "worse"
 
 
 def beside_controls(records: Sequence[LeagueRow]) -> list[BesideControl]:

@@ -391,6 +391,9 @@ def test_a_claim_is_borne_out_where_the_whole_interval_of_enough_instances_is_be
     assert pair.verdict == "better"
     assert beside([6.0, 1.5] * 4).verdict == "not told apart"
     assert beside([2.0, 1.5] * 4).verdict == "worse"
+    far = beside([5.0, 2.857] * 4)  # by much on one half, by little the other way on the other
+    assert far.ratio.high < 1
+    assert far.verdict == "not told apart"
     assert beside([6.0] * 7).verdict == "too few instances to tell"
     assert pair.p == pytest.approx(2 / 2**8)  # all eight on one side
     assert beside([3.0] * 8).p == 1.0
