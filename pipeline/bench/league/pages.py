@@ -233,12 +233,13 @@ def _winner_sentence(table: Table, which: str) -> str:
     rows = [row for row in table[which] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
     count = max((row["instances"] for row in table[which]), default=0)
-    told = f"{count} unseen" if which == "unseen" else f"all {len(table['instances'])}"
+    told, n = ("", len(table["instances"])) if which == "standings" else ("unseen ", count)
+    told = f"the one {told}instance" if n == 1 else f"{'all ' * (not told)}{n} {told}instances"
     if not whole:
         return "No family is unseen." if which == "unseen" and count == 0 else "nobody found a placement."
     best = whole[0]
     level = [row["placer"] for row in whole[1:] if row["ratio"]["low"] <= best["ratio"]["high"]]
-    words = f"on {told} instances {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
+    words = f"on {told} {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
     learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
     if level:
         words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
