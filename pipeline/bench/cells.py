@@ -156,12 +156,14 @@ def on_file(path: Path, schema: str, key: str) -> dict[str, Any] | None:
 
 
 def finished(cell: BenchCell, folder: Path) -> CellRecord | None:
-    """Return the record of a cell that was run with these very settings; None if there is none, or it failed.
-
-    That no placement fits is an answer.
-    """
+    """Return the record of a cell that was run with these very settings; None if there is none, or it failed."""
     record = cast(CellRecord | None, on_file(cell.file(folder), SCHEMA, cell.key))
-    return record if record is not None and (record["failed"] is None or record["infeasible"]) else None
+    return record if record is not None and is_answered(record) else None
+
+
+def is_answered(record: Mapping[str, Any]) -> bool:
+    """Return whether a cell did not fail; that no placement fits is an answer."""
+    return record["failed"] is None or bool(record["infeasible"])
 
 
 def run_cell(

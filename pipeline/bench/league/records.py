@@ -79,7 +79,7 @@ def read_lines(path: Path) -> list[Line]:
         if head != {"schema": SCHEMA}:
             raise ValueError("its schema is another's")
         for line in lines:
-            _ = line["key"], line["budget"], line["machine"]
+            _ = line["key"], line["machine"], line["failed"], line["infeasible"], place_of(line)
     except FileNotFoundError:
         return []
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.bench.cells import CellRecord, LearnedPolicy, finished
+from pipeline.bench.cells import CellRecord, LearnedPolicy, finished, is_answered
 from pipeline.bench.league.arena import load_arena
 from pipeline.bench.league.entries import LeagueEntry, list_entries
 from pipeline.bench.league.policies import learn_policy_interruptible
@@ -161,13 +161,14 @@ def _run_cells(run: League) -> None:
         for cell in cells:
             key, known = cell.cell.key, finished(cell.cell, folder / cell.folder)
             line = run.lines.get(key) if known is None else None
-            if line is not None:
+            if line is not None and is_answered(line):
                 known = record_of(cell.cell, line, load_arena(cell.instance).single_s)
             if known is None or (run.retry and is_disturbed(known, cell.cell.seconds)):
                 waiting.setdefault(key, cell)
                 continue
             run.records[key] = known
-            run.ran_on |= {} if line is None else {key: line["machine"]}
+            if line is not None:
+                run.ran_on[key] = line["machine"]
     tasks = [
         _task(cell, folder, run.machine.fingerprint)
         for cell in waiting.values()

@@ -603,12 +603,14 @@ def test_records_of_others_stay_in_a_file_and_those_of_another_version_are_run_a
     kept = tmp_path / "kept.jsonl.gz"
     league(QUESTION, TINY, LeagueFiles(tmp_path / "first", records=kept))
     told = [{**line, "machine": "another one"} for line in read_lines(kept)]
-    write_lines(kept, told)
+    write_lines(
+        kept, [{**r, "failed": "its worker died", "value_s": None} if r["method"] == "random" else r for r in told]
+    )
     monkeypatch.setattr(Stubborn, "version", 2)
     again = counting()
-    question = LeagueQuestion(("stubborn",))
+    question = LeagueQuestion(("stubborn", "random"))
     document = league(question, TINY, LeagueFiles(tmp_path / "second", records=kept))
-    assert sorted(again.cells) == sorted(name for name in ALL if name.startswith("stubborn"))
+    assert sorted(again.cells) == sorted(name for name in ALL if name.startswith(("stubborn", "random")))
     machine = {line["method"]: line["machine"] for line in read_lines(kept)}
     assert len(read_lines(kept)) == len(told)
     assert machine["heft"] == machine["anneal"] == "another one" != machine["stubborn"]
