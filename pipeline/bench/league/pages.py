@@ -244,7 +244,7 @@ def _winner_sentence(table: Table, which: str) -> str:
     if level:
         words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
     if learned is not None and learned is not best:
-        words += f"; the best that learns is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
+        words += f"; the best that learns as it searches is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
     late, cells = _count_disturbed(table)
