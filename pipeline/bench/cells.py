@@ -175,13 +175,12 @@ def run_cell(
     raises where the run is to end.
     """
     begun, begun_cpu, disturbed = time.monotonic(), processor_seconds(), _count_disturbed(cell)
-    best_single_s = min(single_s.values())
     try:
         outcome = _single_outcome(cell, single_s) if cell.device else _search_outcome(cell, check)
     except PlacewrightError as error:
         infeasible = isinstance(error, DeviceError) and cell.case.journal is None  # devices may be there again
         outcome = {"failed": str(error), "value_s": None, "infeasible": infeasible}
-    value_s, alone = outcome["value_s"], math.isfinite(best_single_s)
+    best_single_s, ratio = beside_single(outcome["value_s"], single_s)
     record: CellRecord = {
         "schema": SCHEMA,
         "key": cell.key,
@@ -191,9 +190,9 @@ def run_cell(
         "seed": cell.seed,
         "learned": cell.method.learned,
         "seeded": cell.method.seeded,
-        "single_s": best_single_s if alone else None,
+        "single_s": best_single_s,
         **outcome,
-        "ratio": times_as_fast(value_s, best_single_s) if value_s and alone else None,
+        "ratio": ratio,
         "seconds": time.monotonic() - begun,
         "cpu_s": processor_seconds() - begun_cpu,
         "settings": cell.settings,
@@ -201,6 +200,14 @@ def run_cell(
     if folder is not None and _count_disturbed(cell) == disturbed:
         write_json(cell.file(folder), record)
     return record
+
+
+def beside_single(value_s: float | None, single_s: Mapping[str, float]) -> tuple[float | None, float | None]:
+    """Return the seconds of the best single device, and how many times as fast a value is; None where not known."""
+    best_s = min(single_s.values())
+    if not math.isfinite(best_s):
+        return None, None
+    return best_s, times_as_fast(value_s, best_s) if value_s else None
 
 
 def _count_disturbed(cell: BenchCell) -> int:

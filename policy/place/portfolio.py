@@ -232,7 +232,7 @@ class Portfolio(Method):
         until_s = time.monotonic() + (usual if share is None else share) * search.left_s
         for name, (method, per_second) in sorted(installed_rules("portfolio"), key=lambda rule: rule[0] in last):
             allowed_s = until_s - time.monotonic() if timed else RULE_S
-            if search.problem.graph.n <= allowed_s * per_second:  # a first call may compile: the clock ends timed ones
+            if search.problem.graph.n <= allowed_s * per_second:  # untimed, no clock may end it: a first call compiles
                 _part(search, name, method, seed, seconds=RULED * allowed_s if timed else math.inf)
 
     def _in_turn(self, search: Search, seed: int) -> None:

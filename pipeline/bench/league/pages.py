@@ -233,8 +233,8 @@ def _winner_sentence(table: Table, which: str) -> str:
     rows = [row for row in table[which] if row["ratio"] is not None]
     whole = [row for row in rows if row["instances"] == rows[0]["instances"]] if rows else []
     count = max((row["instances"] for row in table[which]), default=0)
-    told, n = ("", len(table["instances"])) if which == "standings" else ("unseen ", count)
-    told = f"the one {told}instance" if n == 1 else f"{'all ' * (not told)}{n} {told}instances"
+    n, kind, many = (count, "unseen ", "") if which == "unseen" else (len(table["instances"]), "", "all ")
+    told = f"the one {kind}instance" if n == 1 else f"{many}{n} {kind}instances"
     if not whole:
         return "No family is unseen." if which == "unseen" and count == 0 else "nobody found a placement."
     best = whole[0]

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.bench.cells import SCHEMA as CELL_SCHEMA
-from pipeline.bench.cells import BenchCell, CellRecord
+from pipeline.bench.cells import BenchCell, CellRecord, beside_single
 from pipeline.core.errors import UsageError
-from pipeline.core.figures import times_as_fast
 from pipeline.store.store import write_content
 
 SCHEMA = "placewright.league-records/1"
@@ -47,8 +46,7 @@ def line_of(cell: BenchCell, budget: str, record: CellRecord, machine: str) -> d
 
 def record_of(cell: BenchCell, line: Line, single_s: Mapping[str, float]) -> CellRecord:
     """Return the record of a cell that `line_of` wrote; single_s: see `run_cell`."""
-    best_s, value_s = min(single_s.values()), line["value_s"]
-    alone = best_s < float("inf")
+    best_single_s, ratio = beside_single(line["value_s"], single_s)
     names, devices = cell.case.subject.graph.names, cell.case.devices
     placed = {}
     if "devices" in line:
@@ -62,8 +60,8 @@ def record_of(cell: BenchCell, line: Line, single_s: Mapping[str, float]) -> Cel
         "evaluator": cell.case.evaluator,
         "learned": cell.method.learned,
         "seeded": cell.method.seeded,
-        "single_s": best_s if alone else None,
-        "ratio": times_as_fast(value_s, best_s) if value_s and alone else None,
+        "single_s": best_single_s,
+        "ratio": ratio,
         "settings": cell.settings,
     }
 
