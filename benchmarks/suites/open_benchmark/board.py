@@ -107,11 +107,13 @@ def board_page(known: Mapping[str, Standing], submissions: Sequence[SubmissionDo
     ranking: list[list[str | TableCell]] = [
         [
             score.by,
+            score.date,
             number_cell(str(score.answered), score.answered),
             number_cell(f"{score.points:.4f}", score.points),
             number_cell(f"{score.ratio:.4f}", score.ratio),
             number_cell(str(score.best), score.best),
             number_cell(str(score.alone), score.alone),
+            score.method,
         ]
         for score in scores(known, submissions)
     ]
@@ -130,15 +132,16 @@ def board_page(known: Mapping[str, Standing], submissions: Sequence[SubmissionDo
             ),
             ("a search from scratch comes within 1 % in", f"{_within_text(whole)}, median and number of instances"),
             ("check all of it", "python benchmarks/instances/verify.py benchmarks/instances/submissions/*.json.gz"),
+            ("make this page", "placewright bench board --out docs"),
         ],
         sections=[
             Section(
                 "Submissions",
                 "Points: mean over the test instances of best known value / value, 0 without one. Over best known: "
                 "geometric mean of value / best known value of what it answers.",
-                columns=("submission", "instances", "points", "over best known", "best known", "alone"),
+                columns=("submission", "date", "instances", "points", "over best known", "best known", "alone", "how"),
                 rows=ranking,
-                numbers=(1, 2, 3, 4, 5),
+                numbers=(2, 3, 4, 5, 6),
             ),
             _group_section("By family", grouped(known, lambda each: each.instance.tags["family"])),
             _group_section("By size in operations", {word: by_size[word] for word in sizes if word in by_size}),

@@ -224,10 +224,12 @@ class Score:
 
     points: mean over the test instances of best known value / its value, 0 where it has none. ratio: geometric mean of
     its value over the best known of all that it answers. best, alone: instances whose best known value it has, and that
-    nobody else has.
+    nobody else has. method: how its author says they were found.
     """
 
     by: str
+    date: str
+    method: str
     answered: int
     points: float
     ratio: float
@@ -249,6 +251,8 @@ def scores(known: Mapping[str, Standing], submissions: Iterable[SubmissionDocume
         found.append(
             Score(
                 document["by"],
+                document["date"].isoformat(),
+                document.get("method", "not said"),
                 len(values),
                 sum(points) / max(len(points), 1),
                 math.exp(sum(logs) / max(len(logs), 1)),

@@ -21,6 +21,7 @@ from benchmarks.suites.open_benchmark.known import (
     read_submission,
     write_submission,
 )
+from pipeline.bench.league.records import machine_text
 from pipeline.bench.suites import BenchRequest
 from pipeline.core.errors import PlacewrightError
 from pipeline.core.figures import gap_of
@@ -33,6 +34,7 @@ from pipeline.placing.recipes import for_placer, lift_answer
 from pipeline.placing.worth import proven_bound
 from pipeline.progress.interruption import run_interruptible
 from pipeline.settings import registry
+from pipeline.stages.host import look_at_machine
 from pipeline.store.task import Progress as Say
 
 READS = frozenset({"instances", "seconds"})
@@ -57,6 +59,10 @@ def run(asked: BenchRequest) -> dict[str, Any]:
     index, file = read_index(asked.names("instances")), asked.out / FILE
     asked.out.mkdir(parents=True, exist_ok=True)
     known = read_submission(file) if file.exists() else _nothing()
+    known["method"] = (
+        f"bench open with {', '.join(placers)}; the seed of a search is the milliseconds of those before it. Last run "
+        f"on: {machine_text(look_at_machine(()).facts)}"
+    )
     counts = dict.fromkeys(("searched", "better", "bounds", "refused", "proven"), 0)
     notes: list[str] = []
     with asked.open_workers() as (_, progress):
