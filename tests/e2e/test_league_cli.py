@@ -106,8 +106,8 @@ def test_the_headline_is_over_instances_that_no_shipped_weights_have_seen(tmp_pa
     assert {row["instances"] for row in table["standings"]} == {2}
     assert {row["instances"] for row in table["unseen"]} == {1}
     page = (tmp_path / "out" / "league.md").read_text()
-    assert "on the one unseen instance " in page
-    assert page.index("on the one unseen instance ") < page.index("on all 2 instances ")
+    assert "On the one unseen instance " in page
+    assert page.index("On the one unseen instance ") < page.index("On all 2 instances ")
 
 
 def test_where_every_family_is_seen_the_page_says_so(tmp_path: Path, ran: Ran) -> None:

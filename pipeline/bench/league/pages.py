@@ -185,14 +185,16 @@ def league_sentences(document: Table) -> list[str]:
     for table in document["tables"]:
         if table["part"] not in ("search", "large", "memory"):
             continue
-        title = f"- {table['title']}:"
-        if table["part"] == "search":
-            said.append(f"{title} {_winner_sentence(table, 'unseen')}")
-        said.append(f"{title} {_winner_sentence(table, 'standings')}")
-        if table["part"] == "search" and table["ranks"] is not None:
-            said.append(f"{title} {_told_apart_sentence(table['ranks'])}")
-        said += [f"{title} {sentence}" for sentence in _learning_sentences(table)]
-    return said
+        unseen = [_winner_sentence(table, "unseen")] if table["part"] == "search" else []
+        ranks = table["ranks"] if table["part"] == "search" else None
+        told = [
+            *unseen,
+            _winner_sentence(table, "standings"),
+            *([] if ranks is None else [_told_apart_sentence(ranks)]),
+        ]
+        told += [*_learning_sentences(table), *_busy_sentences(table)]
+        said += ["", f"**{table['title']}**", "", *(f"- {sentence}" for sentence in told)]
+    return said[1:]
 
 
 def _told_apart_sentence(ranks: Mapping[str, Any]) -> str:
@@ -202,7 +204,7 @@ def _told_apart_sentence(ranks: Mapping[str, Any]) -> str:
         way = "alike" if pair["holm_p"] >= ALPHA else "fewer" if pair["ratio"]["median"] < 1 else "more"
         told[way].append(f"{pair['other']} ({ratio_text(pair['ratio'], 3)})")
     best = next(iter(ranks["ranks"]))
-    words = f"of {len(ranks['ranks'])} ranked on {ranks['instances']} instances, {best} has the least mean rank"
+    words = f"Of {len(ranks['ranks'])} ranked on {ranks['instances']} instances, {best} has the least mean rank"
     for way in ("fewer", "more"):
         if told[way]:
             words += f"; its seconds are {way} than those of {', '.join(told[way])}, by paired tests at 5 %"
@@ -219,13 +221,19 @@ def _learning_sentences(table: Table) -> Iterator[str]:
     theirs = [pair for pair in table["controls"] if pair["placer"] in published and pair["control"].endswith(NEVER)]
     for verdict in dict.fromkeys(pair["verdict"] for pair in theirs):
         told = ", ".join(f"{p['placer']} {ratio_text(p['ratio'], 3)}" for p in theirs if p["verdict"] == verdict)
-        yield f"published learners over themselves without learning, {verdict}: {told}."
+        yield f"Published learners over themselves without learning, {verdict}: {told}."
 
 
 def _count_disturbed(table: Table) -> tuple[int, int]:
     """Return how many cells were ended by the clock while others had the processor, of how many."""
     rows = table["standings"]
     return sum(row["disturbed"] for row in rows), sum(row["cells"] for row in rows)
+
+
+def _busy_sentences(table: Table) -> Iterator[str]:
+    late, cells = _count_disturbed(table)
+    if late:
+        yield f"The machine was busy: {late:,} of {cells:,} cells had too little of it for their seconds to count."
 
 
 def _winner_sentence(table: Table, which: str) -> str:
@@ -236,10 +244,10 @@ def _winner_sentence(table: Table, which: str) -> str:
     n, kind, many = (count, "unseen ", "") if which == "unseen" else (len(table["instances"]), "", "all ")
     told = f"the one {kind}instance" if n == 1 else f"{many}{n} {kind}instances"
     if not whole:
-        return "No family is unseen." if which == "unseen" and count == 0 else "nobody found a placement."
+        return "No family is unseen." if which == "unseen" and count == 0 else "Nobody found a placement."
     best = whole[0]
     level = [row["placer"] for row in whole[1:] if row["ratio"]["low"] <= best["ratio"]["high"]]
-    words = f"on {told} {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
+    words = f"On {told} {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
     learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
     if level:
         words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
@@ -247,13 +255,7 @@ def _winner_sentence(table: Table, which: str) -> str:
         words += f"; the best that learns as it searches is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
     words += f"; worse than a device alone at times: {', '.join(hurt)}" if hurt else ""
-    late, cells = _count_disturbed(table)
-    busy = (
-        f" The machine was busy: {late} of {cells} cells had too little of it for their seconds to count."
-        if late
-        else ""
-    )
-    return f"{words}.{busy}"
+    return f"{words}."
 
 
 def _control_words(pair: Mapping[str, Any]) -> str:
@@ -268,11 +270,11 @@ def _setting_lines(document: Table) -> list[str]:
     lines = [
         f"{'Quick: a' if settings['quick'] else 'A'}t most {settings['graphs']} test graphs of a family; "
         f"{settings['seeds']} seeds of placers that draw, {settings['further_seeds']} of controls, equal seconds and "
-        f"further parts, {settings['slow_seeds']} of published learners; {len(document['cells']):,} cells on "
-        f"{len(document['instances'])} instances, {len(document['instances']) - count} of which are trivial: a device "
-        "alone is within 5 % of the lower bound.",
+        f"further parts, 1 on further machines, {settings['slow_seeds']} of published learners; "
+        f"{len(document['cells']):,} cells on {len(document['instances'])} instances, "
+        f"{len(document['instances']) - count} of which are trivial: a device alone is within 5 % of the lower bound.",
         "",
-        f"Machine: {'; '.join(document['machines'])}. Seconds are those of a machine that others "
+        f"Run on: {'; '.join(document['machines'])}. Seconds are those of a machine that others "
         "may have used at the time. Intervals of fewer than eight instances are too narrow.",
     ]
     return [*lines, *(f"\nNote: {note}" for note in document["notes"])]

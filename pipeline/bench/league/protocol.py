@@ -106,10 +106,10 @@ class LeagueEffort:
     """How much of the protocol is run.
 
     seeds: of placers that draw; further_seeds: of controls, where seconds are equal, on large graphs and in the further
-    parts; slow_seeds: of published learners. evaluations, seconds: the two equal budgets of a search; large: seconds on
-    large graphs. reference: evaluations of the reference. graphs: test graphs per family at
-    most, the machines of the searches in turn; further: where seconds are equal, and in the further parts, which have
-    no controls. slow: the most operations of a graph on which published learners run, first graphs of families alone,
+    parts but `unseen`, which has one; slow_seeds: of published learners. evaluations, seconds: the two equal budgets of
+    a search; large: seconds on large graphs. reference: evaluations of the reference. graphs: test graphs per family
+    at most, the machines of the searches in turn; further: where seconds are equal, and in the further parts, without
+    controls. slow: the most operations of a graph on which published learners run, first graphs of families alone,
     for a thousand evaluations take them minutes; None for any graph. lessons: graphs per family that learners learn
     from. draws: disturbed cost tables per placement. patience: seconds after which solvers end where evaluations are
     what is equal, for they ask for none while they think; learning: the same of published learners, None for as long as

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import platform
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from pipeline.bench.cells import SCHEMA as CELL_SCHEMA
 from pipeline.bench.cells import BenchCell, CellRecord, beside_single
 from pipeline.core.errors import UsageError
+from pipeline.stages.host import installed_version
 from pipeline.store.store import write_content
 
 SCHEMA = "placewright.league-records/1"
@@ -24,11 +26,18 @@ KEPT = (
     *("key", "model", "method", "seed", "failed", "value_s", "infeasible", "evaluations", "planned", "nodes"),
     *("found_by", "proven", "seconds", "cpu_s"),
 )
+PACKAGES = ("placewright", "numpy", "numba", "scipy", "ortools", "pymetis", "torch", "torch-geometric")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MOST_PLACED = 5000  # operations
 DECIMALS = 4  # of seconds that a search took
 
 Line = Mapping[str, Any]
+
+
+def machine_text(facts: Mapping[str, Any]) -> str:
+    """Return what pages call a machine: its processors, and the versions of what placers answer by."""
+    packages = ", ".join(f"{name} {installed_version(name)}" for name in PACKAGES)
+    return f"{facts['cpu']}, {facts['processors']} processors, Python {platform.python_version()}, {packages}"
 
 
 def line_of(cell: BenchCell, budget: str, record: CellRecord, machine: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from pipeline.bench.league.protocol import (
 from pipeline.core.errors import UnknownNameError
 
 FURTHER = ("levels", "order", "memory", "unseen")  # fewer graphs, no controls; by `--quick` few families, one seed
+MANY_MACHINES = "unseen"  # which stand in for seeds: there is one
 TAUGHT, ELSEWHERE = "taught", "taught elsewhere"
 
 
@@ -68,7 +69,8 @@ def list_rounds(parts: Sequence[str], instances: Sequence[LeagueInstance], effor
     for name, make in PARTS.items():
         if name in parts and name in FURTHER:
             few = first_of_each(brief(usual) if effort.quick else usual, effort.further)
-            made = (replace(each, seeds=effort.further_seeds, controls=False) for each in make(few, effort))
+            seeds = 1 if name == MANY_MACHINES else effort.further_seeds
+            made = (replace(each, seeds=seeds, controls=False) for each in make(few, effort))
             rounds += [each if effort.slow is None else replace(each, published=()) for each in made]
         elif name in parts:
             rounds += make(large if name == LARGE else usual, effort)

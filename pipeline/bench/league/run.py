@@ -16,7 +16,15 @@ from pipeline.bench.league.protocol import (
     list_instances,
     training_cases,
 )
-from pipeline.bench.league.records import Line, line_of, place_of, read_lines, record_of, write_lines
+from pipeline.bench.league.records import (
+    Line,
+    line_of,
+    machine_text,
+    place_of,
+    read_lines,
+    record_of,
+    write_lines,
+)
 from pipeline.bench.league.results import PAGE, RESULTS, league_document, write_results
 from pipeline.bench.league.rounds import LeagueCell, LeagueRound, cells_of_round, list_rounds
 from pipeline.bench.league.standings import is_disturbed
@@ -83,8 +91,7 @@ class League:
 
     def machine_of(self, cell: LeagueCell) -> str:
         """Return what pages call the machine that has run a cell."""
-        facts = self.machine.facts
-        return self.ran_on.get(cell.cell.key, f"{facts['cpu']}, {facts['processors']} processors")
+        return self.ran_on.get(cell.cell.key) or machine_text(self.machine.facts)
 
 
 def league(
