@@ -17,11 +17,12 @@ from pipeline.bench.summary import pictures_of
 from pipeline.core.errors import PlacewrightError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text, gap_text
 from pipeline.fleet.engine import Command, Engine
-from pipeline.offline.scenario import Scenario, read_object
+from pipeline.offline.scenario import Scenario
 from pipeline.offline.search import Effort, search
 from pipeline.progress.perfetto import check_writable
 from pipeline.report.comparison import DrawnComparison, write_comparisons
 from pipeline.settings.declared import placers_called, read_declaration
+from pipeline.shared.json_object import read_object
 from pipeline.store.store import file_digest, json_digest, write_json
 from pipeline.store.task import Progress
 from pipeline.system.private_files import write_whole

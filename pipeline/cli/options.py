@@ -180,6 +180,43 @@ def objective_settings(options: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
+def near_options(command: Command) -> Command:
+    """Add the options of searching near an earlier placement."""
+    path = click.Path(path_type=Path)
+    for option in reversed(
+        (
+            click.option(
+                "--near",
+                type=path,
+                help="Earlier placement, placement.json or {operation: device}, of which little moves.",
+            ),
+            click.option("--moves", type=click.IntRange(min=0), help="With --near: most operations that may move."),
+            click.option("--move-price", help="With --near: least gain per moved operation, such as 0.1ms."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def near_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that the options of `near_options` stand for, which are taken out of `options`; {} if none.
+
+    Raises:
+        UsageError: an option needs another, or a price is not written as it should be.
+    """
+    from pipeline.core.errors import UsageError
+    from pipeline.settings.config import parse_time
+
+    near, moves, price = (options.pop(name) for name in ("near", "moves", "move_price"))
+    if near is None and (moves is not None or price is not None):
+        raise UsageError("--moves and --move-price count operations of an earlier placement.", "Give --near FILE.")
+    if near is None:
+        return {}
+    price_s = 0.0 if price is None else parse_time(price, "price of a move", "0.1ms")
+    limit = {} if moves is None else {"place.moves": moves}
+    return {"place.near": str(near.absolute()), "place.move_price_s": price_s, **limit}
+
+
 def stage_options(command: Command) -> Command:
     """Add the options that all stage commands have."""
     for option in reversed(

@@ -19,12 +19,13 @@ from pipeline.cli.options import (
     debug_option,
     json_option,
     keep_dynamic_option,
+    near_options,
+    near_settings,
     on_option,
     open_store,
     shape_option,
     store_option,
 )
-from pipeline.core.errors import list_some
 from pipeline.core.figures import bound_text, bytes_text, gap_text, share_text, times_as_fast
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     )
     from pipeline.offline.scenario import Scenario
     from pipeline.offline.search import Effort
-    from pipeline.placing.near import NearRecord
     from pipeline.placing.robust import RobustRecord
     from pipeline.progress.curve import Row
 
@@ -50,7 +50,6 @@ WRITTEN = ("out", "trace", "official_out", "write_official", "curve", "tensorboa
 
 OF_ONE_SEARCH = ("curve", "tensorboard", "checkpoint", "trace", "official_out")
 CALIBRATION = "calibration"  # whose error --robust takes
-MOVES_SHOWN = 10  # that are told to people; the answer as JSON has all
 # Objectives by the words of Tarnawski et al., and the evaluator of each.
 OBJECTIVES: Mapping[str, str] = {"max-load": "pipelined", "max-fw-bw": "pipelined", "latency": "latency"}
 PASSES = {"max-fw-bw": {"measure.pipelined.passes": "apart"}}
@@ -119,9 +118,7 @@ def scenario_options(command: Command) -> Command:
 @click.option("--budget", help="Time limit of the search, such as 30s; default 10s without another limit.")
 @click.option("--evaluations", type=COUNT, help="Most placements to evaluate.")
 @click.option("--gap", default="0", help="Stop at this optimality gap: 1%% or 0.01.")
-@click.option("--near", type=PATH, help="Earlier placement, {operation: device} or an answer, of which little moves.")
-@click.option("--moves", type=click.IntRange(min=0), help="With --near: most operations that may move.")
-@click.option("--move-price", help="With --near: least gain per moved operation, such as 0.1ms.")
+@near_options
 @click.option("--robust", help="Error of costs, 10% or `calibration` (of --costs): minimise the 90th percentile.")
 @click.option("--curve", type=PATH, help="Write the learning curve as .svg, .png or .jsonl (numbers).")
 @click.option("--tensorboard", type=PATH, help="Folder for TensorBoard event files, written during the search.")
@@ -188,18 +185,20 @@ def _with_earlier(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
     """
     from pipeline.core.errors import UsageError
     from pipeline.offline.scenario import calibrated_residual
-    from pipeline.settings.config import parse_share, parse_time
+    from pipeline.settings.config import parse_share
 
-    near, moves, price, robust = (options[name] for name in ("near", "moves", "move_price", "robust"))
-    if near is None and (moves is not None or price is not None):
-        raise UsageError("--moves and --move-price count operations of an earlier placement.", "Give --near FILE.")
-    price_s = 0.0 if price is None else parse_time(price, "price of a move", "0.1ms")
+    robust, near = options["robust"], near_settings(dict(options))
     residual = None if robust in (None, CALIBRATION) else parse_share(robust, "residual")
     if robust == CALIBRATION:
         if options["costs"] is None:
             raise UsageError("No calibrated costs are given.", "Give --costs, or a percentage, such as --robust 10%.")
         residual = calibrated_residual(options["costs"])
-    return replace(scenario, near=near, moves=moves, move_price_s=price_s, robust=residual)
+    scenario = replace(scenario, robust=residual)
+    if not near:
+        return scenario
+    return replace(
+        scenario, near=Path(near["place.near"]), moves=near.get("place.moves"), move_price_s=near["place.move_price_s"]
+    )
 
 
 def _print_notes(document: SearchDocument) -> None:
@@ -345,6 +344,8 @@ def _describe_question(document: ScenarioRecord) -> str:
 
 
 def _of_search(document: SearchDocument) -> list[str]:
+    from pipeline.placing.near import moved_lines
+
     value_s, bound_s = document["value_s"], document["lower_bound_s"]
     standing = "no lower bound known"
     if document["proven"]:
@@ -356,22 +357,11 @@ def _of_search(document: SearchDocument) -> list[str]:
         f"{_ms_text(value_s)}, found by {document['found_by']}; {standing}",
         *_compare_with_single(document),
         f"{document['evaluations']} placements in {document['seconds']:.1f} s",
-        *_of_earlier(document["near"]),
+        *([] if document["near"] is None else moved_lines(document["near"])),
         *_of_residual(document["robust"]),
         *_of_stages(document["replicated"]),
         *_format_orders(document, document["planned_s"]),
     ]
-
-
-def _of_earlier(near: NearRecord | None) -> list[str]:
-    """Return what moved since an earlier placement, and what is new or gone."""
-    if near is None:
-        return []
-    before = "infeasible by now" if near["before_s"] is None else f"{_ms_text(near['before_s'])} without moving"
-    lines = [f"{len(near['moved'])} operations move; {before}{'; optimal within the limit' if near['optimal'] else ''}"]
-    lines += [f"moves: {row['operation']}, {row['before']} to {row['now']}" for row in near["moved"][:MOVES_SHOWN]]
-    told = (("new", near["added"]), ("gone", near["removed"]), ("with no device any more", near["device_gone"]))
-    return [*lines, *(f"{len(names)} {what}: {list_some(names)}" for what, names in told if names)]
 
 
 def _of_residual(robust: RobustRecord | None) -> list[str]:

@@ -13,6 +13,8 @@ import click
 from pipeline.cli import console
 from pipeline.cli.options import (
     Choices,
+    near_options,
+    near_settings,
     objective_options,
     objective_settings,
     open_store,
@@ -45,6 +47,7 @@ run_option = click.option(
 @reward_option
 @tensorboard_option
 @objective_options
+@near_options
 @remeasure_option
 @stage_options
 def tune(
@@ -63,7 +66,7 @@ def tune(
     placewright tune model.onnx --objective throughput --p99 50ms   the most inferences per second within 50 ms
     placewright tune box.toml                                       several models at once, within their deadlines
     """  # noqa: D301  click wants the real backspace character
-    extra = _reward_settings(reward) | objective_settings(options)
+    extra = _reward_settings(reward) | objective_settings(options) | near_settings(options)
     choices = Choices.taken(options)
     if model.endswith(".toml"):
         model, more = _single_model(model, folder, choices, extra)
@@ -89,7 +92,8 @@ def _single_model(
         more = {"coarsen.shapes": source.shapes, "coarsen.input": source.input, "measure.objective": file.stated}
         return source.model, {key: value for key, value in more.items() if value}
     taken = sorted(
-        set(extra) & {"measure.objective", "measure.rate", "measure.p99_s", "place.reward", "measure.runtimes"}
+        set(extra)
+        & {"measure.objective", "measure.rate", "measure.p99_s", "place.reward", "measure.runtimes", "place.near"}
     )
     if taken or choices.shapes or choices.input:
         what = ", ".join([*taken, *(["--shape"] if choices.shapes else []), *(["--input"] if choices.input else [])])

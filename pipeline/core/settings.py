@@ -76,6 +76,9 @@ class PlaceSettings:
     rounds: int = param(3, "rounds of searching and measuring with the reward `hybrid`")
     measurements: int = param(12, "placements measured in all rounds together")
     finalists: int = param(3, "finalists: placements to measure, the best of each placer first")
+    near: str = param("", "earlier placement of which little moves: placement.json of a run, or {operation: device}")
+    moves: int | None = param(None, "with place.near: most operations that may move")
+    move_price_s: float = param(0.0, "with place.near: seconds that every moved operation must gain")
 
 
 @dataclass(frozen=True, slots=True)

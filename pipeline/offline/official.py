@@ -12,9 +12,10 @@ from pipeline.core.errors import UsageError
 from pipeline.core.placement import Placement
 from pipeline.offline.calls import checked_latency, turns_of
 from pipeline.offline.records import OfficialRecord
-from pipeline.offline.scenario import LoadedScenario, read_object
+from pipeline.offline.scenario import LoadedScenario
 from pipeline.offline.stages import checked_loads
 from pipeline.shared.contiguity import backward_operations
+from pipeline.shared.json_object import read_object
 from pipeline.store.store import write_json
 
 if TYPE_CHECKING:

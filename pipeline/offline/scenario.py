@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from pipeline.core.devices import CostTable, Topology
-from pipeline.core.errors import NAMED, UNPARSABLE, DeviceError, UnknownNameError, UsageError
+from pipeline.core.errors import NAMED, DeviceError, UnknownNameError, UsageError
 from pipeline.core.figures import bytes_text
 from pipeline.core.graph import Graph, Grouping
 from pipeline.core.learning import Snapshot
@@ -21,10 +20,11 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Problem
 from pipeline.core.stages import Predictor, Simulator, Subject
 from pipeline.offline.records import PlacedRecord
-from pipeline.placing.near import Near
+from pipeline.placing.near import Near, devices_of
 from pipeline.placing.setup import problem_of, with_policy
 from pipeline.settings import registry
 from pipeline.settings.config import Settings
+from pipeline.shared.json_object import read_object
 
 if TYPE_CHECKING:
     from coarsen.reading.graph.graph_file import GraphFile
@@ -318,11 +318,8 @@ def _devices_of(document: Mapping[str, Any], case: LoadedScenario, what: str) ->
     Raises:
         UsageError: it is none.
     """
-    devices = document["placement"] if isinstance(document.get("placement"), Mapping) else document
-    if not all(isinstance(device, str) for device in devices.values()):
-        raise UsageError(f"{what} does not name one device per operation.", "Write JSON {operation: device}.")
     merged = set() if case.members is None else set(case.members[0]) - set(case.graph.names)
-    return {name: device for name, device in devices.items() if name not in merged}
+    return {name: device for name, device in devices_of(document, what).items() if name not in merged}
 
 
 def placement_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -> Placement:
@@ -336,23 +333,6 @@ def placement_of(document: Mapping[str, Any], case: LoadedScenario, what: str) -
     priority = document.get("priority") if isinstance(document.get("placement"), Mapping) else None
     devices = _devices_of(document, case, what)
     return Placement.from_document({"placement": devices, "priority": priority}, case.graph.names, case.topology.names)
-
-
-def read_object(path: Path, what: str) -> Mapping[str, Any]:
-    """Return the object in a JSON file.
-
-    Raises:
-        UsageError: there is no such file, or it holds no object.
-    """
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", f"Give {what} as a JSON file.") from error
-    except UNPARSABLE as error:
-        raise UsageError(f"{path} is not valid JSON: {error}.", f"Give {what} as a JSON file.") from error
-    if not isinstance(document, Mapping):
-        raise UsageError(f"{path} holds no JSON object.", f"Give {what} as {{operation: device}}.")
-    return document
 
 
 def _read_pins(path: Path, graph: Graph, members: tuple[tuple[str, ...], Grouping] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pipeline.core.graph import Graph
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.core.stages import Measurer, Subject
+from pipeline.placing.near import EARLIER
 from pipeline.placing.records import Compared, ComparedRow, ContestRecord, MeasuredRow, VariantRow
 from pipeline.placing.segment_variants import segment_variants
 from pipeline.placing.shortlist import FinalistRow, candidate_name
@@ -165,15 +166,17 @@ def order_variants(
 ) -> list[Variant]:
     """Return all variants in the order in which they are worth trying.
 
-    Plug-in defaults are first, as something must be the control; then settings and hints, the most promising first,
-    and after a few settings a runtime that is reported alone, and the best split; what is left to the runtime's choice
-    is last. settings_first: splits come after all settings and devices.
+    Plug-in defaults are first, as something must be the control; then an earlier placement, which the user has; then
+    settings and hints, the most promising first, and after a few settings a runtime that is reported alone, and the
+    best split; what is left to the runtime's choice is last. settings_first: other splits come after all settings and
+    devices.
     """
+    earlier, splits = ([v for v in splits if (v.placer == EARLIER) == first] for first in (True, False))
     default, other, settings, hints, devices, own = (
         [v for v in known if v.kind == kind]
         for kind in ("default", "other runtime", "settings", "hint", "device", "own choice")
     )
-    early = [*default, *settings[:PROMISING], *other]
+    early = [*default, *earlier, *settings[:PROMISING], *other]
     if settings_first:
         return [*early, *settings[PROMISING:], *hints, *devices, *splits, *own]
     return [*early, *splits[:1], *settings[PROMISING:], *hints, *splits[1:], *devices, *own]

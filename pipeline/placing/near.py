@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from typing_extensions import TypedDict
 
 from pipeline.core.arrays import Bool, Float64, Int32, Int64, frozen
-from pipeline.core.errors import DeviceError, UsageError
+from pipeline.core.errors import DeviceError, UsageError, list_some
 from pipeline.core.figures import finite_or_none
 from pipeline.core.graph import Grouping
 from pipeline.core.measurement import Prediction
@@ -22,12 +23,14 @@ from pipeline.core.stages import Answer, Candidate, Simulator
 from pipeline.placing.single_moves import move_values
 from pipeline.shared.feasibility import finest_grouping
 
+EARLIER = "earlier placement"  # who has found what moves nothing that need not
 Place = Callable[[Problem, Budget, int], tuple[Answer, int]]  # what a placer answers with a seed, and evaluations spent
 
 ENUMERATED = 20_000  # placements near the earlier one up to which all are simulated
 WORK = 2_000_000  # operations simulated at most for that
 ROUNDS = 8  # among which the budget is shared
 IDLE = 24  # rounds in turn that improve nothing, after which there is an end
+MOVES_SHOWN = 10  # that are told to people; the answer as JSON has all
 DROPPED = 0.5  # share of the moved groups that a round sends back to have others move
 
 
@@ -52,16 +55,26 @@ class NearRecord(TypedDict):
     optimal: bool
 
 
+def moved_lines(near: NearRecord) -> list[str]:
+    """Return in words what moved since an earlier placement, and what is new or gone."""
+    before = "infeasible by now" if near["before_s"] is None else f"{1e3 * near['before_s']:.4g} ms without moving"
+    lines = [f"{len(near['moved'])} operations move; {before}{'; optimal within the limit' if near['optimal'] else ''}"]
+    lines += [f"moves: {row['operation']}, {row['before']} to {row['now']}" for row in near["moved"][:MOVES_SHOWN]]
+    told = (("new", near["added"]), ("gone", near["removed"]), ("with no device any more", near["device_gone"]))
+    return [*lines, *(f"{len(names)} {what}: {list_some(names)}" for what, names in told if names)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Near:
     """An earlier placement, joined by name, and what moving costs.
 
-    home: int32 [n], where each operation was; -1 for new ones, and for those whose device is gone. removed: operations
-    that are gone. device_gone: those whose device is. limit: most operations that move, None for any. price_s: what
-    one must gain.
+    home: int32 [n], where each operation was; -1 for new ones, and for those whose device is gone. added, removed:
+    operations that are new, and that are gone. device_gone: those whose device is. limit: most operations that move,
+    None for any. price_s: what one must gain.
     """
 
     home: Int32
+    added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     device_gone: tuple[str, ...] = ()
     limit: int | None = None
@@ -77,7 +90,7 @@ class Near:
         """Return what {operation: device} says of a problem's operations.
 
         Raises:
-            UsageError: it names none of them.
+            UsageError: it names none of them, or none on a device of today.
         """
         names, index = problem.graph.names, {name: d for d, name in enumerate(problem.topology.names)}
         home = np.array([index.get(document.get(name, ""), -1) for name in names], np.int32)
@@ -86,9 +99,22 @@ class Near:
             raise UsageError(
                 "The earlier placement names no operation of this graph.", "Give one of an earlier version of it."
             )
+        if not (home >= 0).any():
+            gone_to = ", ".join(sorted({document[name] for name in names if name in document}))
+            raise UsageError(
+                f"The earlier placement is on {gone_to}, and here are {', '.join(problem.topology.names)}.",
+                "Name the devices as they were named then.",
+            )
+        added = tuple(name for name in names if name not in document)
         removed = tuple(name for name in document if name not in there)
         gone = tuple(name for name in names if name in document and document[name] not in index)
-        return cls(home, removed, gone, limit, price_s)
+        return cls(home, added, removed, gone, limit, price_s)
+
+    def without(self, left_out: Bool, names: Sequence[str]) -> Near:
+        """Return it without some of the operations, bool [n]: wherever they go, they do not count as moved."""
+        added = set(self.added) - {name for name, out in zip(names, left_out, strict=True) if out}
+        home, kept = np.where(left_out, -1, self.home), tuple(name for name in self.added if name in added)
+        return replace(self, home=home, added=kept)
 
     def moves(self, problem: Problem, grouping: Grouping) -> Int64:
         """Return int64 [k, p], how many operations of each group move if it goes to a device."""
@@ -105,7 +131,6 @@ class Near:
     def record(self, problem: Problem, placement: Placement, before_s: float, *, optimal: bool) -> NearRecord:
         """Return how a placement differs from the earlier one."""
         names, devices = problem.graph.names, problem.topology.names
-        gone = set(self.device_gone)
         return {
             "limit": self.limit,
             "price_s": self.price_s,
@@ -113,7 +138,7 @@ class Near:
                 {"operation": names[i], "before": devices[self.home[i]], "now": devices[placement.device[i]]}
                 for i in self.moved(placement).tolist()
             ],
-            "added": [names[i] for i in np.flatnonzero(self.home < 0) if names[i] not in gone],
+            "added": list(self.added),
             "removed": list(self.removed),
             "device_gone": list(self.device_gone),
             "before_s": finite_or_none(before_s),
@@ -121,23 +146,45 @@ class Near:
         }
 
 
+def devices_of(document: Mapping[str, Any], what: str) -> Mapping[str, str]:
+    """Return {operation: device} of a document that is that, or has it as `placement`; what: it, in messages.
+
+    Raises:
+        UsageError: it is none.
+    """
+    devices = document["placement"] if isinstance(document.get("placement"), Mapping) else document
+    if not all(isinstance(device, str) for device in devices.values()):
+        raise UsageError(f"{what} does not name one device per operation.", "Write JSON {operation: device}.")
+    return cast(Mapping[str, str], devices)
+
+
 def place_near(
-    problem: Problem, near: Near, simulator: Simulator, place: Place, budget: Budget, *, seed: int
+    problem: Problem,
+    near: Near,
+    simulator: Simulator,
+    place: Place,
+    budget: Budget,
+    *,
+    seed: int,
+    grouping: Grouping | None = None,
 ) -> tuple[Answer, int, NearRecord]:
     """Return the best placement found near an earlier one, the evaluations spent, and how it differs.
+
+    Behind the best comes, if it is another, the one in which nothing moves that need not.
 
     What counts is seconds and the price of what moves, together. At first nothing moves that need not. If the
     placements within the limit are few, all are simulated. Else the placer is asked again and again which of some
     groups should move, never more than the limit allows, and what does not pay goes back. It sees the usual problem
     with fewer devices to choose from, so any placer will do; its bounds hold for that alone and are left out.
 
-    place: asks it, with a budget and a seed. simulator: of the operations.
+    place: asks it, with a budget and a seed. simulator: of the operations. grouping: of those that stay together, with
+    a device for every group; None for the finest there is.
 
     Raises:
         UsageError: more operations must move than may.
         DeviceError: no placement fits.
     """
-    nearby = _Nearby.of(problem, near)
+    nearby = _Nearby.of(problem, near, finest_grouping(problem) if grouping is None else grouping)
     if nearby.slack < 0:
         raise UsageError(
             f"At least {nearby.least} operation(s) must move, and {near.limit} may.",
@@ -145,7 +192,7 @@ def place_near(
         )
     search = _NearSearch(nearby, simulator, place, budget, seed)
     search.ask(nearby.staying)
-    before_s = search.seconds
+    stayed, before_s = search.best, search.seconds
     optimal = search.enumerate()
     if not optimal:
         search.go_on()
@@ -154,7 +201,8 @@ def place_near(
             "No placement near the earlier one keeps within memory.", "Raise --moves, or give devices with more memory."
         )
     record = near.record(problem, search.best.placement, before_s, optimal=optimal)
-    return Answer((search.best,), evaluations=search.spent), search.spent, record
+    others = () if stayed is None or stayed is search.best else (replace(stayed, found_by=EARLIER),)
+    return Answer((search.best, *others), evaluations=search.spent), search.spent, record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,8 +221,7 @@ class _Nearby:
     slack: float
 
     @classmethod
-    def of(cls, problem: Problem, near: Near) -> _Nearby:
-        grouping = finest_grouping(problem)
+    def of(cls, problem: Problem, near: Near, grouping: Grouping) -> _Nearby:
         allowed, moves = problem.group_allowed(grouping), near.moves(problem, grouping)
         fewest = np.where(allowed, moves, np.iinfo(np.int64).max).min(axis=1)
         least = int(fewest.sum())

@@ -10,11 +10,14 @@ import numpy as np
 
 from pipeline.core.arrays import Bool
 from pipeline.core.devices import CostTable, Topology, contract_costs
+from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Checkpointer, Snapshot
 from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Instance, Problem, Progress
-from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject
+from pipeline.core.stages import Answer, Candidate, Evaluator, Placer, Subject, is_simulator
+from pipeline.placing.near import EARLIER, Near, Place, moved_lines, place_near
+from pipeline.placing.setup import problem_of
 from pipeline.progress.interruption import run_interruptible
 from pipeline.progress.watchers import Watcher, ignore_progress, progress_text
 from pipeline.store.checkpoint import with_checkpointer
@@ -65,7 +68,7 @@ class Searcher:
 
     problem: of the k nodes of `grouping`; topology, costs and start are filled in for every search. bind: makes the
     evaluator of a subject. watch: told the progress of every search. keep: a folder for what the placer learns, of the
-    run at hand alone; None keeps nothing.
+    run at hand alone; None keeps nothing. near: an earlier placement of the operations, which what is found stays near.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Searcher:
     bind: Bind
     watch: Watcher = ignore_progress
     keep: Path | None = None
+    near: Near | None = None
 
     def search(
         self,
@@ -102,20 +106,52 @@ class Searcher:
         if problem.policy is not None:
             policy = replace(problem.policy, checkpointer=keeper, learned=learned or problem.policy.learned)
             problem = replace(problem, policy=policy)
-        evaluator = self.bind(replace(subject, grouping=self.grouping))
 
-        def work(check: Callable[[], None]) -> Answer:
+        def work(check: Callable[[], None]) -> tuple[Answer, int]:
             def hook(p: Progress) -> None:
                 check()
                 self.watch(self.name, p)
                 say(progress_text(self.name, p))
 
-            return self.placer.place(problem, evaluator, budget, seed=seed, progress=hook)
+            def place(asked: Problem, budget: Budget, seed: int) -> tuple[Answer, int]:
+                evaluator = self.bind(replace(subject, grouping=self.grouping))
+                answer = self.placer.place(asked, evaluator, budget, seed=seed, progress=hook)
+                lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in answer.candidates)
+                spent = evaluator.evaluations if answer.evaluations is None else answer.evaluations
+                return replace(answer, candidates=lifted), spent
 
-        answer = run_interruptible(work)
-        lifted = tuple(replace(c, placement=c.placement.lift(self.grouping)) for c in answer.candidates)
-        spent = evaluator.evaluations if answer.evaluations is None else answer.evaluations
-        return SearchOutcome(self.name, replace(answer, candidates=lifted), spent, keeper.policy)
+            if self.near is None:
+                return place(problem, budget, seed)
+            return self._place_near(self.near, problem, subject, place, budget, seed)
+
+        return SearchOutcome(self.name, *run_interruptible(work), keeper.policy)
+
+    def _place_near(
+        self, near: Near, problem: Problem, subject: Subject, place: Place, budget: Budget, seed: int
+    ) -> tuple[Answer, int]:
+        """Return what the placer finds near an earlier placement, with a note on what moves.
+
+        problem, place: of the nodes of `grouping`; see `pipeline.placing.near.place_near`.
+
+        Raises:
+            UsageError: the evaluator is no simulator.
+        """
+        simulator = self.bind(replace(subject, grouping=Grouping.identity(self.grouping.n)))
+        if not is_simulator(simulator):
+            raise UsageError("place.near needs a simulator.", "Leave place.reward and place.evaluator as they are.")
+
+        def place_nodes(asked: Problem, budget: Budget, seed: int) -> tuple[Answer, int]:
+            own = problem.on(allowed=problem.allowed & asked.group_allowed(self.grouping))
+            start = None if asked.start is None else lower_placement(asked.start, self.grouping, own.allowed)
+            return place(replace(own, start=start, start_by=asked.start_by), budget, seed)
+
+        whole = problem_of(subject.graph, subject.topology, subject.costs)
+        answer, spent, record = place_near(
+            whole, near, simulator, place_nodes, budget, seed=seed, grouping=self.grouping
+        )
+        if not record["moved"]:
+            answer = replace(answer, candidates=(replace(answer.best, found_by=EARLIER),))
+        return replace(answer, notes=(*answer.notes, "; ".join(moved_lines(record)))), spent
 
     def _problem(self, subject: Subject, start: Candidate | None) -> Problem:
         instance = self.problem.derived(_on_devices, subject.topology, subject.costs, self.grouping)

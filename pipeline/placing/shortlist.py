@@ -10,6 +10,7 @@ import numpy as np
 from pipeline.core.errors import MeasurementError, ModelError, OutputMismatchError
 from pipeline.core.placement import PlacementDocument
 from pipeline.core.stages import Candidate
+from pipeline.placing.near import EARLIER
 from pipeline.placing.records import MeasuredRow
 from pipeline.shared.payload import FailureDocument
 
@@ -56,17 +57,20 @@ def check_something_ran(measured: Sequence[MeasuredRow]) -> None:
 def shortlist_candidates(candidates: Sequence[Candidate], most: int) -> Sequence[Candidate]:
     """Return the best candidates, in order, until `most` of them use more than one device.
 
-    Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others.
+    Those on a single device come on top: they stand among the baselines anyway, and must not crowd out the others. So
+    does an earlier placement, wherever it stands.
     """
     split = np.cumsum([len(c.placement.devices_used) > 1 for c in candidates])
-    return candidates[: int(np.searchsorted(split, most)) + 1]
+    count = int(np.searchsorted(split, most)) + 1
+    return [*candidates[:count], *(c for c in candidates[count:] if c.found_by == EARLIER)]
 
 
 def distinct_finalists(rows: Sequence[FinalistRow], most: int, *, ordered: bool = True) -> list[FinalistRow]:
     """Return the placements to measure: each placer's best before any placer's second, equal placements once.
 
-    A placement that uses a single device is left out: it stands among the baselines. ordered: whether placements that
-    differ in priorities alone are different; to real devices they are not.
+    A placement that uses a single device is left out: it stands among the baselines. An earlier placement is measured
+    beyond the `most`. ordered: whether placements that differ in priorities alone are different; to real devices they
+    are not.
     """
     chosen: list[FinalistRow] = []
     seen: set[tuple[object, ...]] = set()
@@ -76,10 +80,13 @@ def distinct_finalists(rows: Sequence[FinalistRow], most: int, *, ordered: bool 
         if content not in seen and len(set(row["placement"].values())) > 1:
             seen.add(content)
             chosen.append(row)
-    return chosen[:most]
+    earlier = [row for row in chosen if row["placer"] == EARLIER]
+    return [*earlier, *[row for row in chosen if row["placer"] != EARLIER][:most]]
 
 
 def candidate_name(row: FinalistRow) -> str:
     """Return what a placer's placement is called among the candidates."""
+    if row["placer"] == EARLIER and not row["rank"]:
+        return EARLIER
     placer = "drawn split" if row["placer"] == CALIBRATION else row["placer"]
     return f"{placer} {row['rank'] + 1}"

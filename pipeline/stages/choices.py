@@ -140,13 +140,15 @@ def search_settings(settings: Settings) -> Settings:
 
     The usual simulator, and the calibration to measurements, know no two devices that work at the same time: for
     segments that do, the default is the simulator of a dataflow machine alone, and where throughput counts, that of a
-    pipeline in its steady state.
+    pipeline in its steady state. Near an earlier placement it is the simulator alone as well.
     """
     place, usual = settings.place, PlaceSettings()
-    if settings.measure.runtime == "hetero" or (place.evaluator, place.reward) != (usual.evaluator, usual.reward):
-        return settings
-    evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
-    return replace(settings, place=replace(place, evaluator=evaluator, reward="simulated"))
+    if settings.measure.runtime != "hetero" and (place.evaluator, place.reward) == (usual.evaluator, usual.reward):
+        evaluator = "pipelined" if settings.measure.objective == "throughput" else "listsched"
+        place = replace(place, evaluator=evaluator, reward="simulated")
+    if place.near and place.reward == usual.reward:  # what is drawn for calibration is near nothing
+        place = replace(place, reward="simulated")
+    return replace(settings, place=place)
 
 
 def evaluators_of(settings: Settings) -> tuple[str, ...]:

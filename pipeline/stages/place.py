@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from pipeline.core.deadline import Deadline
+from pipeline.core.errors import UsageError
 from pipeline.core.figures import finite_or_none
-from pipeline.core.graph import Graph, Grouping
+from pipeline.core.graph import Graph, Grouping, weight_side
 from pipeline.core.learning import PolicyInputs
 from pipeline.core.measurement import Evaluation, MeasurementFailed, Prediction
 from pipeline.core.placement import Placement
@@ -21,6 +23,7 @@ from pipeline.core.settings import WORTH_S
 from pipeline.core.stages import Answer, Candidate, Evaluator, Measurer, Placer, Predictor, Subject
 from pipeline.placing.compile_kernels import compile_kernels
 from pipeline.placing.journal import Journal, Remembered
+from pipeline.placing.near import EARLIER, Near, devices_of
 from pipeline.placing.recipes import for_placer
 from pipeline.placing.records import RoundRecord, SearchRecord
 from pipeline.placing.searchers import Bind, Searcher, SearchOutcome, in_turn
@@ -33,6 +36,7 @@ from pipeline.settings import registry
 from pipeline.settings.config import Settings
 from pipeline.settings.declared import read_declaration
 from pipeline.shared import payload
+from pipeline.shared.json_object import read_object
 from pipeline.stages.choices import (
     Choice,
     brought_by_placers,
@@ -73,7 +77,8 @@ class PlaceParams:
 
     use: the placers. evaluator: what they ask. devices: what measures, where they are calibrated to it round by round.
     real: whether anything is measured. segments: whether splits are run as segments, and not by HETERO.
-    settings_first: why settings are tried before any split, "" if they are not.
+    settings_first: why settings are tried before any split, "" if they are not. near: a file with an earlier placement,
+    "" for none; moves, move_price_s: most operations that move, and what each must gain.
     """
 
     use: tuple[Choice, ...]
@@ -90,11 +95,24 @@ class PlaceParams:
     budget_s: float
     segments: bool
     settings_first: str
+    near: str
+    moves: int | None
+    move_price_s: float
 
 
 def plan_place(run: RunPlan) -> PlannedStage:
-    """Return what decides the placements."""
+    """Return what decides the placements.
+
+    Raises:
+        UsageError: there is no earlier placement where one is named, or none is named and moves are counted.
+    """
     settings = search_settings(run.settings)
+    if settings.place.near:
+        _earlier(settings.place.near)
+    elif (settings.place.moves, settings.place.move_price_s) != (None, 0.0):
+        raise UsageError(
+            "place.moves and place.move_price_s count operations of an earlier placement.", "Set place.near."
+        )
     place, placers, asked = settings.place, placers_of(settings), evaluators_of(settings)
     real = any(read_declaration("measure", name).real for name in asked)
     rounds, learned = len(asked) > 1, is_learned(settings)
@@ -113,6 +131,9 @@ def plan_place(run: RunPlan) -> PlannedStage:
         budget_s=settings.budget_s,
         segments=settings.measure.runtime != "hetero",
         settings_first=settings_first(settings, run.machine),
+        near=place.near,
+        moves=place.moves,
+        move_price_s=place.move_price_s,
     )
     return PlannedStage(
         params=params,
@@ -194,12 +215,14 @@ def _one_level(work: StepContext, params: PlaceParams, subject: Subject, watch: 
     rows, searches = list[FinalistRow](), list[SearchRecord]()
     for outcome in in_turn(searchers, subject, None, budget, seed=work.task.seed, say=work.progress):
         short = shortlist_candidates(outcome.answer.candidates, params.finalists)
-        if params.segments and not measured:
+        if params.segments and not measured and not params.near:
             predicting = measurer.bind(subject)
             short = [fewer_segments(subject, predicting, c, Deadline.after(REPAIR_S)) for c in short]
-        rows += [
-            finalist_row(outcome.placer, rank, c, subject.graph, measured=measured) for rank, c in enumerate(short)
-        ]
+        for rank, c in enumerate(short):
+            placer, at = outcome.placer, rank
+            if c.found_by == EARLIER:
+                placer, at = EARLIER, sum(row["placer"] == EARLIER for row in rows)
+            rows.append(finalist_row(placer, at, c, subject.graph, measured=measured))
         row = _search_record(outcome, params, outcome.evaluations)
         row["measurements"] = outcome.evaluations if measured else 0
         row["measured_s"] = row["value_s"] if measured else None
@@ -283,12 +306,32 @@ def _make_searchers(
     given = read_grouping(work)
     problem = _problem(work, params, subject, given)
     whole = problem_of(subject.graph, subject.topology, subject.costs)
+    near = _near_of(params, whole) if params.near else None
     searchers = []
     for name, values in params.use:
         placer: Placer = registry.build_implementation("place", name, values)
         grouping, own = for_placer(placer, whole, lambda: (given, problem), seed=work.task.seed)
-        searchers.append(Searcher(name, placer, own, grouping, bind, watch, work.partial))
+        searchers.append(Searcher(name, placer, own, grouping, bind, watch, work.partial, near))
     return searchers
+
+
+def _near_of(params: PlaceParams, whole: Problem) -> Near:
+    """Return the earlier placement that searches stay near; where weights lie follows from who reads them.
+
+    Raises:
+        UsageError: it is of another model or other devices.
+    """
+    near = Near.of(_earlier(params.near), whole, limit=params.moves, price_s=params.move_price_s)
+    return near.without(weight_side(whole.graph), whole.graph.names)
+
+
+def _earlier(near: str) -> Mapping[str, str]:
+    """Return {operation: device} of a file with an earlier placement.
+
+    Raises:
+        UsageError: it cannot be read, or holds none.
+    """
+    return devices_of(read_object(Path(near), "a placement"), near)
 
 
 def _problem(work: StepContext, params: PlaceParams, subject: Subject, grouping: Grouping) -> Problem:
@@ -387,4 +430,4 @@ def _round_record(each: Round) -> RoundRecord:
     }
 
 
-PLACE = RunStage(name="place", version=12, plan=plan_place, execute=place, sampled=True, partitions=True)
+PLACE = RunStage(name="place", version=13, plan=plan_place, execute=place, sampled=True, partitions=True)

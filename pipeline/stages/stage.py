@@ -20,6 +20,7 @@ from pipeline.store.store import file_digest
 from pipeline.store.task import FILES, StepContext, Task
 
 METRIC = "metric"  # the setting that names a file, and a function in it
+NEAR = "near"  # the setting that names a file with an earlier placement
 Params = TypeVar("Params")
 
 
@@ -89,7 +90,7 @@ class RunStage:
             version["pymetis"] = NOT_INSTALLED
         of_files = {f for s, n in planned.uses for f in read_declaration(s, n, run.settings.params_of(s, n)).files}
         files: dict[str, str] = {}
-        params = _name_by_content(asdict(planned.params), of_files | {METRIC}, files)
+        params = _name_by_content(asdict(planned.params), of_files | {METRIC, NEAR}, files)
         inputs = {name: run.tasks[name].key for name in planned.inputs if name in run.tasks}
         fingerprint = run.known_machine.fingerprint if planned.measured else ""
         shares = planned.measured and self.sampled
