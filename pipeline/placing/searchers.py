@@ -100,7 +100,7 @@ class Searcher:
             PlacewrightError: whatever the placer raises.
         """
         problem = self._problem(subject, start)
-        if self.keep is not None:
+        if self.keep is not None and self.near is None:  # which asks the placer again and again, each time anew
             problem = with_checkpointer(problem, self.keep / self.name / str(seed), seed)
         keeper = PolicyKeeper(None if problem.policy is None else problem.policy.checkpointer)
         if problem.policy is not None:

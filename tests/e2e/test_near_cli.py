@@ -120,3 +120,14 @@ def test_what_a_user_does_wrong_is_said(
     assert cause in told
     assert remedy in told
     assert "Traceback" not in told
+
+
+def test_a_placer_that_learns_keeps_to_it_as_well(model: Path, tmp_path: Path) -> None:
+    near = earlier(tmp_path)
+    more = ["--set", "place.use=hsdag", "--moves", "2"]
+    command = ["tune", str(model), "--run", str(tmp_path / "run"), "--near", str(near)]
+    assert run_command_line([*command, *options(tmp_path / "store"), *more]) == 0
+    document = json.loads((tmp_path / "run" / "result.json").read_text())
+    found = splits(document, tmp_path)
+    assert moved(found["earlier placement"], near) == []
+    assert all(len(moved(placement, near)) <= 2 for placement in found.values())
