@@ -100,12 +100,13 @@ class Portfolio(Method):
     left aside, and mind memory only after a while: what they go through first is the same however much the devices
     hold.
 
-    With evaluations alone the same members run in turn, each with a share of them. Then equal seeds give equal answers,
+    With evaluations alone the same members run in turn, each with a share of them, but for what fits, which is sought
+    first where no rule of thumb has found it. Then equal seeds give equal answers,
     whatever the number of workers, and the solver's effort is counted in its own steps, in proportion to the
     evaluations left.
     """
 
-    version: ClassVar[int] = 13
+    version: ClassVar[int] = 14
     placers: ClassVar[tuple[str, ...]] = (
         *RULES,
         *("min_cut", "dpl", "dp", "latency_dp", "milp", "cpsat", "anneal", "multilevel", "greedy", "neural_list"),
@@ -244,13 +245,17 @@ class Portfolio(Method):
                 _part(search, member.name, member.method, seed)
         prove_bound(search)
         self._rules(search, seed)
+        fits = search.best is not None
+        if not fits:
+            _find_room(search, seed)
         share = first_shares(search)
         for name in (*(member.name for member in exact if not member.solver), "neural_list", "multilevel"):
             if name in members:
                 _part(search, name, members[name], seed, share=share[name])
         if search.problem.graph.n > LARGE:
             return
-        repair_memory(search, seed=seed)
+        if fits:
+            repair_memory(search, seed=seed)
         before = search.best_s, search.bound_s
         solvers = ["cpsat", *(member.name for member in exact if member.solver)] if "cpsat" in members else []
         for name in solvers:

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from ortools.sat.python import cp_model
 
+from pipeline.bench.league.arena import load_arena
+from pipeline.bench.league.protocol import GraphRef, LeagueInstance
 from pipeline.core.errors import UsageError
 from pipeline.core.graph import Grouping
 from pipeline.core.placement import Placement
@@ -264,6 +266,18 @@ def test_beside_a_large_graph_what_fits_is_sought_before_rules_of_thumb(
     module._Rules(Portfolio(), beside).run(search, seed=0)
     assert order[0] == first
     assert sorted(order) == ["room", "rules"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_where_memory_is_short_it_fits_with_as_many_evaluations_as_its_members(seed: int) -> None:
+    graph = GraphRef("bert", "bert-base-training?layers=4&fidelity=core")
+    arena = load_arena(LeagueInstance("transformer", graph, share=1.1))
+    problem = arena.case.problem
+    assert problem is not None
+    for placer in (Anneal(), Portfolio()):
+        simulator = arena.case.measurer.bind(arena.case.subject)
+        answer = placer.place(problem.on(), simulator, Budget(1000), seed=seed, progress=ignore_progress)
+        assert math.isfinite(answer.value_s), placer
 
 
 @pytest.mark.parametrize(
