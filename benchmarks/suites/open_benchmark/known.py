@@ -31,7 +31,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class AnswerEntry(TypedDict):
     """A placement of an instance. searched_s: how long was searched for it, as its author says.
 
-    within_s: after how many seconds a search from scratch was within 1 % of the value.
+    within_s: after how many seconds a search from scratch was within 1 % of the value; scratch_s: how long it was.
     """
 
     value_s: Seconds
@@ -40,6 +40,7 @@ class AnswerEntry(TypedDict):
     found_by: NotRequired[str]
     searched_s: NotRequired[float]
     within_s: NotRequired[float]
+    scratch_s: NotRequired[float]
 
 
 class BoundEntry(TypedDict):

@@ -39,6 +39,7 @@ from pipeline.store.task import Progress as Say
 
 READS = frozenset({"instances", "seconds"})
 CLOSE = 0.01  # share of the best known value within which a search has come close to it
+SCRATCH_S = 3.0  # for which a search from scratch tries to, where none has come close before
 BOUND_S = 0.5  # seconds for a bound where a search proves none
 SECONDS, QUICK_S = 2.0, 0.5  # that each instance has been searched for in all, when the command ends
 PLACER, BY, FILE = "portfolio", "placewright", "placewright.json.gz"
@@ -105,11 +106,21 @@ def _is_proven(known: SubmissionDocument, name: str) -> bool:
 
 
 def _seconds_left(known: SubmissionDocument, name: str, seconds: float) -> float:
-    """Return for how long an instance is searched now: the rest of what it shall have had in all; 0 if it is proven."""
+    """Return for how long an instance is searched now.
+
+    That is the rest of what it shall have had in all, 0 if it is proven; more where no search from scratch has tried
+    for long enough to come close to its value.
+    """
     answer = known["answers"].get(name)
     if answer is None or name not in known.get("bounds", {}):
         return seconds
-    return 0.0 if _is_proven(known, name) else max(0.0, seconds - answer.get("searched_s", 0.0))
+    left_s = 0.0 if _is_proven(known, name) else max(0.0, seconds - answer.get("searched_s", 0.0))
+    return left_s if _has_tried(answer, seconds) else max(left_s, min(seconds, SCRATCH_S))
+
+
+def _has_tried(answer: AnswerEntry, seconds: float) -> bool:
+    """Return whether a search from scratch came close to an answer, or tried to as long as one of so many seconds."""
+    return "within_s" in answer or answer.get("scratch_s", 0.0) >= min(seconds, SCRATCH_S)
 
 
 def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: str, seconds: float, say: Say) -> Found:
@@ -124,7 +135,7 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
     rounds = 0 if before is None else round(1000 * before.get("searched_s", 0.0))  # a search goes on with another seed
     built = registry.build_implementation("place", placer)
     problem = case.problem
-    fresh = before is None or "within_s" not in before
+    fresh = before is None or not _has_tried(before, seconds)
     if before is not None and not fresh:
         start = Placement.from_document({"priority": None, **before}, case.graph.names, case.topology.names)
         problem = replace(problem, start=start, start_by=before.get("found_by", "start"))
@@ -153,6 +164,8 @@ def search_instance(instance: OpenInstance, before: AnswerEntry | None, placer: 
         entry: AnswerEntry = {"value_s": answer.value_s, "placement": {}, "found_by": answer.best.found_by}
         close_s = (1 + CLOSE) * min(answer.value_s, math.inf if before is None else before["value_s"])
         reached = [s for s, value_s in fell if value_s <= close_s]
+        if fresh:
+            entry["scratch_s"] = seconds
         if fresh and reached:
             entry["within_s"] = reached[0]
         placed = answer.best.placement.to_document(case.graph.names)
@@ -184,8 +197,9 @@ def keep_better(
             notes.append(f"{name}: the verifier refuses a placement of {found.answer.get('found_by')}: {error}")
     if before is not None:
         answers[name] = {**before, "searched_s": searched_s}
-        if found.answer is not None and "within_s" in found.answer:
-            answers[name]["within_s"] = found.answer["within_s"]
+        for told in ("within_s", "scratch_s"):
+            if found.answer is not None and told in found.answer:
+                answers[name][told] = found.answer[told]
     if found.lower_bound_s > (bounds[name]["lower_bound_s"] if name in bounds else 0.0):
         counts["bounds"] += 1
         bounds[name] = {"lower_bound_s": found.lower_bound_s, "bound_by": found.bound_by}

@@ -288,6 +288,20 @@ def test_searching_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.Captu
     assert first["answers"][SAMPLE[0]]["searched_s"] == pytest.approx(2.0 if told[2]["searched"] else 1.0)
 
 
+def test_a_search_from_scratch_is_made_once_of_what_is_proven_too() -> None:
+    proven = next(name for name, each in standings(INDEX, [OURS]).items() if each.proven)
+    answer = {k: v for k, v in OURS["answers"][proven].items() if k not in ("within_s", "scratch_s")}
+
+    def left_s(seconds: float, **told: float) -> float:
+        known = {**OURS, "answers": {proven: {**answer, **told}}}
+        return solve._seconds_left(known, proven, seconds)  # type: ignore[arg-type]
+
+    assert left_s(60.0) == solve.SCRATCH_S
+    assert left_s(1.0) == 1.0
+    assert left_s(60.0, scratch_s=1.0) == solve.SCRATCH_S
+    assert left_s(60.0, scratch_s=solve.SCRATCH_S) == left_s(60.0, within_s=0.1) == left_s(1.0, scratch_s=1.0) == 0.0
+
+
 def test_equal_submissions_are_equal_files(tmp_path: Path) -> None:
     for name in ("a.json.gz", "b.json.gz"):
         write_submission(tmp_path / name, OURS)
@@ -353,6 +367,10 @@ def test_the_board_tells_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture
     for title in ("By family", "By size in operations", "Methods that found the best known values"):
         assert title in page
     assert all(name in page for name in SAMPLE)
+    assert OURS["date"].isoformat() in page
+    assert OURS["method"] in page
+    published = Path("docs/board.html").read_text(encoding="utf-8")
+    assert published == page, "make it again: placewright bench board --out docs"
 
 
 def test_an_instance_without_a_value_has_a_gap_of_all() -> None:
