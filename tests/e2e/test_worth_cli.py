@@ -66,9 +66,9 @@ def test_devices_of_this_machine_are_profiled_once(
 ) -> None:
     devices = "A=CPU{INFERENCE_NUM_THREADS=1},B=CPU{INFERENCE_NUM_THREADS=1}"
     words = ["worth", "zoo:two-towers", "--devices", devices, "--store", str(tmp_path), "--runtime", runtime]
-    codes = [run_command_line([*words, "--budget", "4s", "--json", "--quiet"])]
+    codes = [run_command_line([*words, "--budget", "12s", "--json", "--quiet"])]
     first = json.loads(capsys.readouterr().out)
-    codes.append(run_command_line([*words, "--budget", "4s", "--json", "--quiet"]))
+    codes.append(run_command_line([*words, "--budget", "12s", "--json", "--quiet"]))
     second = json.loads(capsys.readouterr().out)
     assert codes[0] == codes[1]
     assert first["singles"] == second["singles"]

@@ -183,7 +183,7 @@ def league_sentences(document: Table) -> list[str]:
     """Return about ten plain sentences: who is best at what, who is told apart, and what learning adds."""
     said = []
     for table in document["tables"]:
-        if table["part"] not in ("search", "large", "memory"):
+        if table["part"] not in ("search", "large"):
             continue
         unseen = [_winner_sentence(table, "unseen")] if table["part"] == "search" else []
         ranks = table["ranks"] if table["part"] == "search" else None
@@ -250,7 +250,7 @@ def _winner_sentence(table: Table, which: str) -> str:
     words = f"On {told} {best['placer']} is first with {ratio_text(best['ratio'], 3)}"
     learned = next((row for row in whole if row["learned"] and not row["control_of"]), None)
     if level:
-        words += f"; intervals overlap with {', '.join(level[:5])}" + (" and others" if len(level) > 5 else "")
+        words += f"; intervals overlap with {', '.join(level[:3])}" + (" and others" if len(level) > 3 else "")
     if learned is not None and learned is not best:
         words += f"; the best that learns as it searches is {learned['placer']} with {ratio_text(learned['ratio'], 3)}"
     hurt = [row["placer"] for row in whole if row["not_worse_single"] is not None and row["not_worse_single"] < 1]
@@ -260,8 +260,9 @@ def _winner_sentence(table: Table, which: str) -> str:
 
 def _control_words(pair: Mapping[str, Any]) -> str:
     """Return what a placer is beside its control, instance by instance."""
-    told = f"`{pair['placer']}` over `{pair['control']}`: {ratio_text(pair['ratio'], 3)}, p {_p_text(pair['p'])}"
-    return f"{told}: {pair['verdict']}."
+    control = pair["control"].partition(": ")[2] or pair["control"]
+    told = f"`{pair['placer']}` over its control `{control}`: {ratio_text(pair['ratio'], 3)}"
+    return f"{told}, p {_p_text(pair['p'])}: {pair['verdict']}."
 
 
 def _setting_lines(document: Table) -> list[str]:

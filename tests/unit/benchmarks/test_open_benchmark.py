@@ -369,7 +369,7 @@ def test_the_board_tells_the_facts(tmp_path: Path, capsys: pytest.CaptureFixture
     assert all(name in page for name in SAMPLE)
     assert OURS["date"].isoformat() in page
     assert OURS["method"] in page
-    published = Path("docs/board.html").read_text(encoding="utf-8")
+    published = (INSTANCES.parents[1] / "docs" / "board.html").read_text(encoding="utf-8")
     assert published == page, "make it again: placewright bench board --out docs"
 
 

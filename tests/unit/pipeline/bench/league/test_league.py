@@ -173,7 +173,7 @@ def test_quick_cuts_parts_short_but_not_the_search() -> None:
     assert [(each.part, each.seeds, each.control_seeds, each.slow_seeds) for each in full][:3] == [
         ("search", 5, 2, 1),
         ("search", 2, 1, 1),
-        ("unseen", 2, 2, 1),
+        ("unseen", 1, 2, 1),
     ]
     assert [(each.part, each.seeds, each.controls) for each in quick][:3] == [
         ("search", 2, True),
@@ -782,8 +782,8 @@ def test_the_pages_have_every_table_and_their_pictures_are_whole(tmp_path: Path)
     for path in drawn:
         minidom.parse(str(path))
         assert path.name in brief
-    assert any("`stubborn` over `stubborn: asks once`" in line for line in league_sentences(document))
-    assert "`stubborn` over `stubborn: asks once`" in (tmp_path / "league-search.md").read_text()
+    assert any("`stubborn` over its control `asks once`" in line for line in league_sentences(document))
+    assert "`stubborn` over its control `asks once`" in (tmp_path / "league-search.md").read_text()
 
 
 @pytest.mark.usefixtures("stubborn")
