@@ -45,7 +45,7 @@ Wilcoxon's signed ranks over instances, two-sided. **Unseen** are instances of f
 placewright were learned from, or chosen by."""
 
 
-BEST = 6  # rows of a table of the brief page
+BEST = 5  # rows of a table of the brief page
 BRIEF = """The {best} best of each main table, as `placewright bench league{options} --out DIR --page docs/league.md`
 writes them; DIR/league.md leads to all of it, with families, curves, disturbed costs and controls. `--records
 benchmarks/league.jsonl.gz` takes the cells from those kept there, or goes on from them. All is predicted by the
