@@ -17,10 +17,12 @@ from pipeline.core.graph import Graph, leaders
 from pipeline.core.placement import Placement
 from pipeline.core.settings import MeasureSettings
 from pipeline.deploy.several import is_scenario_run, load_several
+from pipeline.placing.near import devices_of
 from pipeline.result.deployment import SPLIT, Deployment
 from pipeline.result.directory import MANIFEST
 from pipeline.result.records import RegisteredRecord
 from pipeline.shared.checks import FACTS, REFERENCE, ReferenceOrder
+from pipeline.shared.json_object import read_object
 from pipeline.shared.payload import from_json, load_graph, read_json
 from pipeline.stages.host import look_at_model
 
@@ -234,22 +236,13 @@ def _read_placed_model(
 
 def _read_placement(path: Path) -> Mapping[str, Any]:
     """Return the document of a placement, its operations under `placement`."""
-    try:
-        document = read_json(path)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Pass --placement FILE.") from error
-    except ValueError as error:
-        raise UsageError(
-            f"{path} is not valid JSON: {error}.", "Pass a placement.json, or JSON {operation: device}."
-        ) from error
-    if not isinstance(document, Mapping):
-        raise UsageError(f"{path} holds no placement.", "Pass a placement.json, or JSON {operation: device}.")
-    stated = document if isinstance(document.get("placement"), Mapping) else {"placement": document}
-    if not stated["placement"] or not all(isinstance(device, str) for device in stated["placement"].values()):
+    document = read_object(path, "a placement")
+    devices = devices_of(document, str(path))
+    if not devices:
         raise UsageError(
             f"{path} holds no placement of operations.", "Pass a placement.json, or JSON {operation: device}."
         )
-    return stated
+    return document if devices is not document else {"placement": devices}
 
 
 def _placement_devices(document: Mapping[str, Any], devices: str | None) -> tuple[DeviceSpec, ...]:

@@ -112,9 +112,12 @@ class Near:
 
     def without(self, left_out: Bool, names: Sequence[str]) -> Near:
         """Return it without some of the operations, bool [n]: wherever they go, they do not count as moved."""
-        added = set(self.added) - {name for name, out in zip(names, left_out, strict=True) if out}
-        home, kept = np.where(left_out, -1, self.home), tuple(name for name in self.added if name in added)
-        return replace(self, home=home, added=kept)
+        out = {names[i] for i in np.flatnonzero(left_out).tolist()}
+        return replace(
+            self,
+            home=np.where(left_out, -1, self.home),
+            added=tuple(name for name in self.added if name not in out),
+        )
 
     def moves(self, problem: Problem, grouping: Grouping) -> Int64:
         """Return int64 [k, p], how many operations of each group move if it goes to a device."""

@@ -23,5 +23,6 @@ def read_object(path: Path, what: str) -> Mapping[str, Any]:
     except UNPARSABLE as error:
         raise UsageError(f"{path} is not valid JSON: {error}.", f"Give {what} as a JSON file.") from error
     if not isinstance(document, Mapping):
-        raise UsageError(f"{path} holds no JSON object.", f"Give {what} as {{operation: device}}.")
+        kind = what.removeprefix("a ")
+        raise UsageError(f"{path} holds no {kind}: it holds no JSON object.", f"Give {what} as {{operation: device}}.")
     return document
