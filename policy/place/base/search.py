@@ -403,13 +403,15 @@ class Search:
     def timeline(self, placement: Placement) -> Timeline | None:
         """Return when everything happens under a placement that has a finite value; it counts as an evaluation.
 
-        None without one left, where the time is up meanwhile, or where the evaluator is not a simulator.
+        None without one left, where the time is up meanwhile, or where the evaluator does not simulate the nodes of the
+        problem: one of the operations of which they are made tells of these.
         """
         if self.simulator is None or self.left <= 0:
             return None
         self.spent += 1
         with self._in_time(), suppress(SimulationInterruptedError):
-            return self.simulator.timeline(placement)
+            timeline = self.simulator.timeline(placement)
+            return timeline if timeline.device.size == placement.n else None
         return None
 
     def answer(self, limit: int = ANSWERS) -> Answer:
