@@ -21,7 +21,7 @@ from runtime.zoo.workloads.placeto import FAMILIES, split
 
 BUDGETS = {"evaluations": Budget(EVALUATIONS), "seconds": Budget(seconds=3.0)}
 COLD: Mapping[str, Any] = {"warm": 0.0}
-DRAWS: Mapping[str, Any] = {"drawing": 1.0}  # nothing is annealed
+DRAWS: Mapping[str, Any] = {"drawing": 1.0, "least_gain": 0.0}  # nothing is annealed
 LEARNED, UNGROUPED, ALONE = "learned", "ungrouped", ", draws alone"
 PARTS = {**Hsdag.controls, **Hsdag.ablations}
 CONTROLS = {name: {**COLD, **values} for name, values in PARTS.items()} | {UNGROUPED: COLD}

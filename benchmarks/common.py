@@ -7,10 +7,10 @@ import statistics
 import subprocess
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import openvino as ov
@@ -18,6 +18,7 @@ from openvino import opset13 as op
 
 from coarsen.reading.model.read import read_model, save_model, to_graph
 from pipeline.core.graph import Graph
+from pipeline.system.json_lines import append_line, load_lines
 from runtime import zoo
 
 ROOT = Path(__file__).parent.parent
@@ -44,6 +45,35 @@ class Figure:
     target: float | None
     met: bool | None
     how: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellJournal:
+    """Rows of cells, each searched once: a line is written down as soon as a cell is done.
+
+    path: file of the lines.
+    """
+
+    path: Path
+
+    def rows(self) -> dict[str, Mapping[str, Any]]:
+        """Return what is written down, by cell."""
+        return {row["cell"]: row for row in load_lines(self.path, summed=False)}
+
+    def note(self, cell: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Write down what a cell came to, and return it."""
+        append_line(self.path, {"cell": cell, **row})
+        return row
+
+    def found(self, cell: str, search: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return what is written down of a cell, searched if nothing is."""
+        known = self.rows().get(cell)
+        return self.note(cell, search()) if known is None else known
+
+
+def median_row(rows: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, Any]:
+    """Return the row of the seed that found the median of a value, the lower one of two."""
+    return sorted(rows, key=lambda row: float(row[key]))[(len(rows) - 1) // 2]
 
 
 def figure(name: str, value: float | None, unit: str, how: str, *, target: float | None = None) -> Figure:

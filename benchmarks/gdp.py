@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Figure, figure, say
+from benchmarks.common import CellJournal, Figure, figure, median_row, say
 from pipeline.core.graph import Grouping
 from pipeline.core.learning import Snapshot
 from pipeline.core.problem import Budget, Problem
@@ -27,7 +27,6 @@ from pipeline.placing.recipes import for_placer
 from pipeline.settings.registry import build_implementation, implementation_table
 from pipeline.store.checkpoint import FolderCheckpointer, read_policy
 from pipeline.store.store import json_digest
-from pipeline.system.json_lines import append_line, load_lines
 from policy.place.base.search import Search
 from policy.place.published.gdp.batch import learn_jointly
 from policy.place.published.gdp.sgdp import Sgdp
@@ -169,24 +168,41 @@ class Cells:
     def alone(self, workload: str, method: str) -> Mapping[str, Any]:
         """Return what a method finds for a workload, with the seed that finds the median."""
         placer, values = METHODS[method]
+        seeds = 1 if method in UNSEEDED else self.seeds
         rows = [
             self._searched(workload, method, placer, values, self.evaluations, others=(), seed=seed)
-            for seed in range(1 if method in UNSEEDED else self.seeds)
+            for seed in range(seeds)
         ]
-        return sorted(rows, key=lambda row: row["value_s"])[(len(rows) - 1) // 2]
+        return median_row(rows, "value_s")
 
     def by_policy(self, workload: str, mode: str, others: Sequence[str]) -> Mapping[str, Any]:
-        """Return what `sgdp` finds for a workload in a mode that begins with the policy of other workloads."""
+        """Return what `sgdp` finds in a mode that begins with the policy of other workloads, with the median seed."""
         evaluations = SHOT if mode == "zero_shot" else self.evaluations
-        return self._searched(workload, mode, "sgdp", {"mode": mode}, evaluations, others=others)
+        rows = [
+            self._searched(workload, mode, "sgdp", {"mode": mode}, evaluations, others=others, seed=seed)
+            for seed in range(self.seeds)
+        ]
+        return median_row(rows, "value_s")
 
     def batch(self, workloads: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return what one policy of `sgdp` that learns on all workloads at once finds for each on the way."""
-        names = {workload: self._name(workload, "batch", workloads) for workload in workloads}
-        if not self._known().keys() >= set(names.values()):
-            self._learned(workloads)
-        known = self._known()
-        return {workload: known[name] for workload, name in names.items()}
+        """Return what one policy of `sgdp` that learns on all workloads at once finds for each, with the median seed.
+
+        The policies of the seeds learn one after another.
+        """
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for seed in range(self.seeds):
+            names = {workload: self._name(workload, "batch", workloads, seed) for workload in workloads}
+            if not self.rows.rows().keys() >= set(names.values()):
+                self._learned(workloads, seed)
+            known = self.rows.rows()
+            for workload, name in names.items():
+                found.setdefault(workload, []).append(known[name])
+        return {workload: median_row(rows, "value_s") for workload, rows in found.items()}
+
+    @property
+    def rows(self) -> CellJournal:
+        """Return what has been written down."""
+        return CellJournal(self.journal)
 
     def _searched(
         self,
@@ -197,26 +213,25 @@ class Cells:
         evaluations: int,
         *,
         others: Sequence[str],
-        seed: int = 0,
+        seed: int,
     ) -> Mapping[str, Any]:
-        name = self._name(workload, method, others) + (f" seed {seed}" if seed else "")
-        known = self._known()
-        if name in known:
-            return known[name]
-        built: Placer = build_implementation("place", placer, {**self._sizes(placer), **values})
-        placed = PlacedWorkload.of(workload, built, self._policy(others) if others else None)
-        begun = time.monotonic()
-        answer = built.place(placed.problem, placed.simulator, Budget(evaluations), seed=seed, progress=lambda _: None)
-        return self._noted(name, placed.row(answer, time.monotonic() - begun))
+        def search() -> Mapping[str, Any]:
+            built: Placer = build_implementation("place", placer, {**self._sizes(placer), **values})
+            placed = PlacedWorkload.of(workload, built, self._policy(others, seed) if others else None)
+            budget, begun = Budget(evaluations), time.monotonic()
+            answer = built.place(placed.problem, placed.simulator, budget, seed=seed, progress=lambda _: None)
+            return placed.row(answer, time.monotonic() - begun)
 
-    def _policy(self, workloads: Sequence[str]) -> Snapshot:
+        return self.rows.found(self._name(workload, method, others, seed), search)
+
+    def _policy(self, workloads: Sequence[str], seed: int) -> Snapshot:
         """Return the policy of some workloads, learned if it is not on file."""
-        folder = self._folder(workloads)
+        folder = self._folder(workloads, seed)
         if not folder.is_dir():
-            self._learned(workloads)
+            self._learned(workloads, seed)
         return read_policy(folder)
 
-    def _learned(self, workloads: Sequence[str]) -> None:
+    def _learned(self, workloads: Sequence[str], seed: int) -> None:
         """Learn one policy on workloads, and write down what it found for each of them."""
         sgdp = Sgdp() if self.clusters is None else Sgdp(nodes=self.clusters, clusters=self.clusters)
         placer = sgdp.tuned()
@@ -226,32 +241,26 @@ class Cells:
             for workload, p in placed.items()
         }
         begun = time.monotonic()
-        policy = learn_jointly(placer, list(searches.values()), seed=0)
+        policy = learn_jointly(placer, list(searches.values()), seed=seed)
         seconds = (time.monotonic() - begun) / len(workloads)
-        FolderCheckpointer(self._folder(workloads), " ".join(workloads)).publish(policy)
+        FolderCheckpointer(self._folder(workloads, seed), " ".join(workloads)).publish(policy)
         for workload, search in searches.items():
-            self._noted(self._name(workload, "batch", workloads), placed[workload].row(search.answer(), seconds))
+            self.rows.note(
+                self._name(workload, "batch", workloads, seed), placed[workload].row(search.answer(), seconds)
+            )
 
     def _sizes(self, placer: str) -> Mapping[str, int]:
         if self.clusters is None or placer not in ("gdp", "sgdp"):
             return {}
         return {"nodes": self.clusters, "clusters": self.clusters}
 
-    def _name(self, workload: str, method: str, others: Sequence[str]) -> str:
+    def _name(self, workload: str, method: str, others: Sequence[str], seed: int) -> str:
         sizes = "" if self.clusters is None else f" on {self.clusters} clusters"
-        return f"{workload} {method} {self.evaluations}{sizes}" + (
-            f" with {' '.join(sorted(others))}" if others else ""
-        )
+        learned = f" with {' '.join(sorted(others))}" if others else ""
+        return f"{workload} {method} {self.evaluations}{sizes}{learned}" + (f" seed {seed}" if seed else "")
 
-    def _folder(self, workloads: Sequence[str]) -> Path:
-        return self.journal.with_suffix("") / json_digest(self._name("", "batch", workloads))[:16]
-
-    def _known(self) -> dict[str, Mapping[str, Any]]:
-        return {row["cell"]: row for row in load_lines(self.journal, summed=False)}
-
-    def _noted(self, name: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        append_line(self.journal, {"cell": name, **row})
-        return row
+    def _folder(self, workloads: Sequence[str], seed: int) -> Path:
+        return self.journal.with_suffix("") / json_digest(self._name("", "batch", workloads, seed))[:16]
 
 
 def _together(cells: Cells, workloads: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

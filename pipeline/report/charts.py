@@ -234,6 +234,28 @@ def ratio_curves(
     return svg.make_drawing(label, base + 44, parts)
 
 
+def draw_cumulative(samples: Mapping[str, Float64], *, label: str, along: str) -> Markup:
+    """Return cumulative distributions of ratios, float64 [r] each: the share of r that is as low, by its logarithm.
+
+    along: what the ratios are.
+    """
+    top = 16.0 * len(samples) + 14
+    base, right = PLOT - 60 + top, svg.WIDTH - RIGHT
+    x = svg.scale_over([1.0, *np.concatenate(list(samples.values())).tolist()], 90, right, log=True)
+    y = svg.Scale(0.0, 1.0, base, top)
+    parts = [*_bottom_axis(x, base, lambda v: f"{v:.3g}", top=top), *_left_axis(y, 90, right, lambda v: f"{v:.0%}")]
+    parts.append(svg.make_line(x(1.0), base, x(1.0), top, "reference"))
+    for i, (name, values) in enumerate(samples.items()):
+        corners = [(x(x.low), base)]
+        for rank, value in enumerate(np.sort(values).tolist()):
+            corners += [(x(value), y(rank / values.size)), (x(value), y((rank + 1) / values.size))]
+        parts.append(svg.make_path([*corners, (right, top)], class_=f"curve line{i % 7}"))
+        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
+        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: median {np.median(values):.3g}", kind="small"))
+    parts.append(svg.make_text((90 + right) / 2, base + 38, f"{along}; further left is better", anchor="middle"))
+    return svg.make_drawing(label, base + 44, parts)
+
+
 def _spread_labels(labels: list[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return labels of (value, place, words), those that would overlap moved down."""
     placed: list[tuple[float, float, str]] = []

@@ -150,7 +150,7 @@ class Portfolio(Method):
         """One local search as it would go alone, until the other lane's incumbent takes over where that is better."""
         members = self._members(search)
         name = _leader(search, members)
-        _find_room(search, seed)  # as the other lane does, each in a way of its own, until one of them has found it
+        find_room(search, seed)  # as the other lane does, each in a way of its own, until one of them has found it
         whole: Mapping[str, Method] = {
             "anneal": Anneal(),
             "multilevel": Multilevel(contracted=self.learned),
@@ -247,7 +247,7 @@ class Portfolio(Method):
         self._rules(search, seed)
         fits = search.best is not None
         if not fits:
-            _find_room(search, seed)
+            find_room(search, seed)
         share = first_shares(search)
         for name in (*(member.name for member in exact if not member.solver), "neural_list", "multilevel"):
             if name in members:
@@ -293,12 +293,12 @@ class Portfolio(Method):
 
 def _leader(search: Search, members: Mapping[str, Method]) -> str:
     """Return the member that the first lane is left to: the local search that is most often best by itself."""
-    if _clustered_first(search):
+    if clusters_first(search):
         return "multilevel"
     return "neural_list" if "neural_list" in members and not tight(search) else "anneal"
 
 
-def _clustered_first(search: Search) -> bool:
+def clusters_first(search: Search) -> bool:
     """Return whether clusters are moved rather than groups: no time to move each, or calls of whole sets count."""
     n, execution = search.problem.graph.n, search.execution
     if n > LARGE or (n > CLUSTERED_FIRST and execution is not None and execution.call_limit is not None):
@@ -307,7 +307,7 @@ def _clustered_first(search: Search) -> bool:
     return n > CLUSTERED_FIRST and not quick and EVALUATED_PER_S * search.left_s < FEW * n * search.problem.grouping.k
 
 
-def _find_room(search: Search, seed: int) -> None:
+def find_room(search: Search, seed: int) -> None:
     """Search for what fits while nothing does, and for its fastest order where there are orders."""
     if search.best is None and not search.done:
         with search.limited("anneal"):
@@ -357,11 +357,11 @@ class _Rules(Method):
 
     def run(self, search: Search, *, seed: int) -> None:
         if self.beside:
-            _find_room(search, seed)
+            find_room(search, seed)
             self.portfolio._rules(search, seed, RULING_BESIDE, last=tuple(affordable_rules(search)))
         else:
             self.portfolio._rules(search, seed)
-            _find_room(search, seed)
+            find_room(search, seed)
 
 
 @dataclass(frozen=True, slots=True)

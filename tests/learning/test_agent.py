@@ -38,9 +38,9 @@ def learn(agent: PlacementAgent, problem: Problem, updates: int) -> list[float]:
     for _ in range(updates):
         seconds = list[float]()
         for _ in range(32):
-            schedule = agent.scheduled(agent.instance, agent.drawn(agent.scores, rng), width=1)
+            schedule, episode = agent.scheduled(agent.instance, agent.drawn(agent.scores, rng), width=1)
             seconds.append(value_s(problem, schedule.homes.device))
-            agent.observe(seconds[-1])
+            agent.observe(episode, seconds[-1])
         agent.learn(progress=0.0)
         means.append(float(np.mean(seconds)))
     return means

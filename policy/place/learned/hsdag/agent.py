@@ -128,15 +128,14 @@ class PlacementAgent:
         """Return drawn scores with keys in the units that it began with, without noise on them."""
         return scores._replace(key=scores.key * self.unit, turn=np.zeros(0)) if scores.turn.size else scores
 
-    def scheduled(self, instance: ListInstance, scores: Scores, *, width: int) -> PartialSchedule:
-        """Return the schedule that drawn scores lead to, and remember its decisions until `learn`."""
+    def scheduled(self, instance: ListInstance, scores: Scores, *, width: int) -> tuple[PartialSchedule, Episode]:
+        """Return the schedule that drawn scores lead to, and its decisions, as an episode of unknown seconds."""
         schedule, decisions = instance.recorded(scores, width=width)
-        self._episodes.append(self._episode(instance, scores, schedule, decisions))
-        return schedule
+        return schedule, self._episode(instance, scores, schedule, decisions)
 
-    def observe(self, seconds: float) -> None:
-        """Note what the schedule made last took."""
-        self._episodes[-1] = replace(self._episodes[-1], seconds=seconds)
+    def observe(self, episode: Episode, seconds: float) -> None:
+        """Remember an episode and the seconds of its schedule until `learn`."""
+        self._episodes.append(replace(episode, seconds=seconds))
 
     def admit(self, seconds: float, device: Int64) -> None:
         """Take a placement, int64 [n], among those that are imitated, if it is among the fastest."""
@@ -154,7 +153,7 @@ class PlacementAgent:
 
         progress: the share of the budget spent, with which the entropy bonus falls to 0.
         """
-        episodes, self._episodes = [e for e in self._episodes if not math.isnan(e.seconds)], []
+        episodes, self._episodes = self._episodes, []
         hyper, bonus = self.hyper, self.hyper.entropy_coef * (1.0 - progress)
         weights, table, turn = np.zeros(self.adam.weights.size), np.zeros(self.table.shape), np.zeros(self.turn.size)
         gains = advantages(np.array([episode.seconds for episode in episodes]))

@@ -23,7 +23,8 @@ from policy.place.learned.hsdag.trainer import HsdagHyperparameters, HsdagTraine
 from policy.place.learned.neural_list.list_policy import LINEAR, ListPolicy
 from policy.place.learned.neural_list.neural_list import NeuralList
 from policy.place.local.anneal import Anneal
-from policy.place.portfolio import Portfolio
+from policy.place.multilevel.multilevel import Multilevel
+from policy.place.portfolio import Portfolio, clusters_first, find_room
 
 POLICY_SCHEMA = "placewright.policy/hsdag/2"
 LEARNERS = ("both", "policy_gradient", "cross_entropy")
@@ -49,15 +50,16 @@ class Hsdag(Method):
     fastest placements known.
 
     Groups parsed again in a batch are scheduled under the same scores, so that their times differ by the groups alone,
-    and encoder and grouper learn from these by REINFORCE (`LeaveOneOut`). `anneal` spends what is left, from the best.
-    Equal seed and evaluation budget give equal answers, interrupted or not.
+    and encoder and grouper learn from these by REINFORCE (`LeaveOneOut`). Draws end early where they gain too little.
+    `anneal`, or `multilevel` on large graphs, spends what is left, from the best. Equal seed and evaluation budget give
+    equal answers, interrupted or not, whatever the number of workers.
 
     Source: Duan et al., "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024 (HSDAG), for one policy that groups and places, and parsing by scores of edges. Deliberate differences: those
     that docs/methods/hsdag.md lists.
     """
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
     keeps: ClassVar[bool] = True
     controls: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "uniform": {"scores": "uniform"},
@@ -82,7 +84,15 @@ class Hsdag(Method):
     warm: float = param(
         0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start", within="[0, 1]"
     )
-    drawing: float = param(0.5, "share of the rest that goes to draws; annealing has what they leave", within="(0, 1]")
+    drawing: float = param(
+        0.5, "share of the rest that goes to draws at most; local search has what they leave", within="(0, 1]"
+    )
+    least_gain: float = param(
+        0.001,
+        "share of its time that the incumbent must fall by in an eighth of the budget, or draws end",
+        within="[0, 1]",
+    )
+    workers: int = param(2, "schedules constructed at the same time, each on a thread", within="[1, inf)")
     patience: int = param(20, "draw no more after so many updates in a row that asked about nothing", within="[1, inf)")
 
     def __post_init__(self) -> None:
@@ -99,7 +109,7 @@ class Hsdag(Method):
     @property
     def placers(self) -> tuple[str, ...]:
         """Return what searches before and after it draws, and whose weights it begins with."""
-        return ("neural_list", "anneal", *(("portfolio",) if self.warm > 0 else ()))
+        return ("neural_list", "anneal", "multilevel", *(("portfolio",) if self.warm > 0 else ()))
 
     def run(self, search: Search, *, seed: int) -> None:
         """Draw and learn, then anneal, until the budget ends.
@@ -115,7 +125,7 @@ class Hsdag(Method):
             train(trainer, inputs, patience=self.patience)
             drawn_s = search.best_s
             if not search.done and not trainer.annealed and self.drawing < 1:
-                Anneal().run(search, seed=seeds[1])
+                self._local_search(search).run(search, seed=seeds[1])
                 trainer.annealed = not search.done
                 if inputs.checkpointer is not None:
                     inputs.checkpointer.save(trainer.state())
@@ -140,6 +150,8 @@ class Hsdag(Method):
         warm = 0.0 if search.problem.start is not None else self.warm
         hyper = HsdagHyperparameters(
             self.batch,
+            self.workers,
+            self.least_gain,
             self.learns,
             self.learning_rate,
             self.entropy_coef,
@@ -173,9 +185,16 @@ class Hsdag(Method):
         """Return what has the scores, and the noise on them."""
         return NeuralList(scores=self.scores, spread=self.spread, temperature=self.temperature)
 
+    def _local_search(self, search: Search) -> Method:
+        """Return what goes on from the best of the draws: moves of operations, or of clusters where there are many."""
+        return Multilevel(contracted=self.scores == "learned") if clusters_first(search) else Anneal()
+
     def _warm_up(self, search: Search, *, seed: int) -> None:
-        """Let the portfolio search, if there is no start."""
+        """Let the portfolio search, if there is no start; where memory is short, first for what fits."""
         if self.warm == 0 or search.problem.start is not None:
+            return
+        find_room(search, seed)
+        if search.done:
             return
         seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
         with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
@@ -184,15 +203,15 @@ class Hsdag(Method):
 
 
 def what_learning_added(begun_s: float, drawn_s: float, end_s: float) -> str:
-    """Return in a sentence what a search gained by schedules drawn while it learned, and by annealing after them.
+    """Return in a sentence what a search gained by schedules drawn while it learned, and by local search after them.
 
     >>> what_learning_added(0.050, 0.048, 0.048)
-    'hsdag began with 50.00 ms; schedules drawn while it learned made it 4.0 % less, and annealing after them 0.0 %.'
+    'hsdag began with 50.00 ms; schedules drawn while it learned made it 4.0 % less, and local search after them 0.0 %.'
     """
-    learned, annealed = 1 - drawn_s / begun_s, 1 - end_s / drawn_s
+    learned, moved = 1 - drawn_s / begun_s, 1 - end_s / drawn_s
     return (
         f"hsdag began with {begun_s * 1e3:.2f} ms; schedules drawn while it learned made it {learned:.1%} less, and "
-        f"annealing after them {annealed:.1%}."
+        f"local search after them {moved:.1%}."
     ).replace("%", " %")
 
 

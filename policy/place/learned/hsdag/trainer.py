@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +20,13 @@ from pipeline.shared.torch_tools import load_weights
 from policy.place.base.history import stacked
 from policy.place.base.search import Search
 from policy.place.base.training import Adam, spent_share
-from policy.place.learned.hsdag.agent import FAILED, AgentHyperparameters, PlacementAgent, advantages
+from policy.place.learned.hsdag.agent import FAILED, AgentHyperparameters, Episode, PlacementAgent, advantages
 from policy.place.learned.neural_list.constructing import Scores
 from policy.place.learned.neural_list.instances import ListInstance, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy
 from policy.place.learned.neural_list.sampling import WIDTH, Noise, Sample, Sampler, asked, drafts, ways_of
 from policy.place.lists.baechi import holdable
+from policy.place.lists.listing import PartialSchedule
 from policy.place.lists.submit import submit
 
 
@@ -66,9 +69,28 @@ PARSED_AGAIN = (
     0.5  # share of the samples in the way of a parsed one that are parsed again, in place of taking its groups
 )
 CLIP_NORM = 1.0  # greatest norm of a gradient
+WINDOW = 0.125  # share of the budget in which draws must gain something
 
 Way = tuple[ListInstance | None, int]
 """An instance, None where the graph is parsed for it, and how many ready operations are compared."""
+
+
+class Draw(NamedTuple):
+    """A schedule that is to be constructed: by scores around a centre, with the noise of a seed."""
+
+    instance: ListInstance
+    width: int
+    centre: Scores
+    seed: int
+
+
+class Drawn(NamedTuple):
+    """A schedule that was constructed, by which scores, and how the agent came to it, None without one."""
+
+    draw: Draw
+    scores: Scores
+    schedule: PartialSchedule
+    episode: Episode | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +101,8 @@ class HsdagHyperparameters:
     """
 
     batch: int
+    workers: int
+    least_gain: float
     learns: bool
     learning_rate: float
     entropy_coef: float
@@ -132,7 +156,8 @@ class HsdagTrainer:
     policy: what it began with. instances: with groups that are not parsed. sampler: draws scores around the best.
     agent: adds tables of logits, None where there are none. updates: how many there were; idle: of these, the last ones
     in a row that asked about nothing. annealed: whether annealing met nothing new. warm_up: what searches before the
-    first draw; begun_s: the best seconds then, nan before it.
+    first draw; begun_s: the best seconds then, nan before it. marks: after each update, the share of the budget spent
+    and the best seconds.
     """
 
     def __init__(
@@ -159,11 +184,19 @@ class HsdagTrainer:
         self.updates = self.idle = 0
         self.annealed = False
         self.begun_s = math.nan
+        self.marks: list[tuple[float, float]] = []
 
     @property
     def done(self) -> bool:
-        """Return whether the share of the budget that draws may take is spent."""
-        return self.search.done or spent_share(self.search) >= self.hyper.until
+        """Return whether the share of the budget that draws may take is spent, or they gain too little for it."""
+        return self.search.done or spent_share(self.search) >= self.hyper.until or self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Return whether the draws of the last eighth of the budget have gained less than is asked of so much of it."""
+        since = spent_share(self.search) - WINDOW
+        before_s = next((best_s for share, best_s in reversed(self.marks) if share <= since), math.nan)
+        return before_s - self.search.best_s < self.hyper.least_gain * self.search.best_s
 
     def update(self, *, greedy: bool = False) -> None:
         """Draw, ask and learn once; the first time, or greedily: warm up, then schedules without noise."""
@@ -177,20 +210,19 @@ class HsdagTrainer:
                 submit(self.search, draft.instance.work, (), (draft.schedule,))
         else:
             self._draw()
+        self.marks.append((spent_share(self.search), self.search.best_s))
         self.idle = 0 if self.search.spent > spent else self.idle + 1
 
     def _draw(self) -> None:
         """Ask about a batch of schedules; groups parsed again are compared under the same scores."""
         room = math.ceil(self.hyper.until * (self.search.spent + self.search.left)) - self.search.spent
         ways = [self._way() for _ in range(max(1, min(self.hyper.batch, room)))]
-        known = [(instance, width) for instance, width in ways if instance is not None]
-        for instance, width in known:
-            if self.done:
-                return
-            self._ask(instance, self._scores(instance), width)
-        widths = [width for instance, width in ways if instance is None]
-        if widths and not self.done:
-            self._parse(len(widths), widths[0])
+        centre, seeds = self.sampler.centre, self.rng.integers(2**63, size=len(ways)).tolist()
+        drawn = list(zip(ways, seeds, strict=True))
+        self._ask([Draw(instance, width, centre, seed) for (instance, width), seed in drawn if instance is not None])
+        parsed = [(width, seed) for (instance, width), seed in drawn if instance is None]
+        if parsed and not self.done:
+            self._parse(len(parsed), *parsed[0])
         self._update_agent()
         self.search.reached()
 
@@ -199,34 +231,47 @@ class HsdagTrainer:
         parsed = instance is not None and all(instance is not other for other in self.instances)
         return (None, width) if parsed and self.rng.random() < PARSED_AGAIN else (instance, width)
 
-    def _parse(self, r: int, width: int) -> None:
+    def _parse(self, r: int, width: int, seed: int) -> None:
         """Ask about r groupings, drawn again, under the same scores; learn which were good."""
-        samples = self.parser.draws(r, self.rng)
-        scores = self._scores(self.instances[0])
-        value_s: list[float] = []
-        for sample in samples:
-            if self.done:
-                break
-            instance = self.instances[0].on(self.search, holdable(self.search.problem, sample.grouping))
-            value_s.append(self._ask(instance, scores, width))
+        samples, centre, whole = self.parser.draws(r, self.rng), self.sampler.centre, self.instances[0]
+        grouped = [whole.on(self.search, holdable(self.search.problem, sample.grouping)) for sample in samples]
+        value_s = self._ask([Draw(instance, width, centre, seed) for instance in grouped])
         self._learn(samples[: len(value_s)], np.array(value_s))
 
-    def _scores(self, instance: ListInstance) -> Scores:
-        """Return scores with noise."""
-        scores = self.sampler.scores(instance)
-        return scores if self.agent is None else self.agent.drawn(scores, self.rng)
+    def _ask(self, draws: Sequence[Draw]) -> list[float]:
+        """Return the seconds of schedules, several constructed at a time, until draws have had their share; note them.
 
-    def _ask(self, instance: ListInstance, scores: Scores, width: int) -> float:
-        """Return the seconds of the schedule that drawn scores lead to, and note them."""
+        What is asked about does not depend on how many are constructed at a time.
+        """
+        value_s, r = list[float](), self.hyper.workers
+        with ThreadPoolExecutor(r) as pool:
+            for first in range(0, len(draws), r):
+                if self.done:
+                    break
+                for drawn in pool.map(self._drawn, draws[first : first + r]):
+                    if not self.done:
+                        value_s.append(self._ask_one(drawn))
+        return value_s
+
+    def _drawn(self, draw: Draw) -> Drawn:
+        """Return the schedule of a draw; nothing is noted, as this runs on a thread."""
+        rng = np.random.default_rng(draw.seed)
+        scores = self.hyper.noise.on(draw.centre, draw.instance, rng)
         if self.agent is None:
-            seconds = asked(self.search, instance, instance.schedule(scores, width=width))
-        else:
-            schedule = self.agent.scheduled(instance, scores, width=width)
-            seconds = asked(self.search, instance, schedule)
-            self.agent.observe(seconds)
+            return Drawn(draw, scores, draw.instance.schedule(scores, width=draw.width), None)
+        scores = self.agent.drawn(scores, rng)
+        schedule, episode = self.agent.scheduled(draw.instance, scores, width=draw.width)
+        return Drawn(draw, scores, schedule, episode)
+
+    def _ask_one(self, drawn: Drawn) -> float:
+        """Return the seconds of a schedule, and note them."""
+        draw, scores = drawn.draw, drawn.scores
+        seconds = asked(self.search, draw.instance, drawn.schedule)
+        if self.agent is not None and drawn.episode is not None:
+            self.agent.observe(drawn.episode, seconds)
             scores = self.agent.undrawn(scores)
         if self.hyper.learns:
-            self.sampler.note(seconds, scores, (instance, width))
+            self.sampler.note(seconds, scores, (draw.instance, draw.width))
         return seconds
 
     def _update_agent(self) -> None:
@@ -283,6 +328,7 @@ class HsdagTrainer:
             "counts": [self.updates, self.idle, self.sampler.count],
             "annealed": self.annealed,
             "begun_s": self.begun_s if math.isfinite(self.begun_s) else None,
+            "marks": [(share, best_s) for share, best_s in self.marks if math.isfinite(best_s)],
         }
         if self.agent is not None:
             arrays |= prefixed("agent.", self.agent.state())
@@ -303,6 +349,7 @@ class HsdagTrainer:
         self.annealed = facts["annealed"]
         begun_s = facts.get("begun_s")  # states of earlier versions have none
         self.begun_s = math.nan if begun_s is None else begun_s
+        self.marks = [(share, best_s) for share, best_s in facts.get("marks", ())]
         best = state.part("best.")
         self.sampler.best = [
             Sample(

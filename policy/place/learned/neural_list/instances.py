@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -85,8 +86,11 @@ def list_instances(search: Search) -> list[ListInstance]:
     """Return the problem as it is, and with neighbours joined if any are."""
     whole, joined = work_on(search), search.problem.derived(fused)
 
+    counting = threading.Lock()  # schedules may be made on several threads
+
     def count() -> None:
-        search.planned += 1
+        with counting:
+            search.planned += 1
 
     works = [whole, *([work_on(search, joined)] if joined.k < whole.demand.size else [])]
     return [replace(ListInstance.of(work), look=search.look, count=count) for work in works]

@@ -19,12 +19,14 @@ from pipeline.core.placement import Placement
 from pipeline.core.problem import Budget, Problem
 from pipeline.core.stages import Answer, Subject
 from pipeline.placing.searchers import Searcher
+from pipeline.placing.setup import with_policy
 from pipeline.testing.simulated import simulator_of, wide_problem
 from policy.place import portfolio as module
 from policy.place.base.search import Method, Search
 from policy.place.exact.dataflow import objective
 from policy.place.exact.shared import proofs
 from policy.place.exact.shared.cpsat import CpSat, size_of
+from policy.place.learned.hsdag.hsdag import Hsdag
 from policy.place.lists import work
 from policy.place.local import packings
 from policy.place.local.anneal import Anneal
@@ -272,9 +274,9 @@ def test_beside_a_large_graph_what_fits_is_sought_before_rules_of_thumb(
 def test_where_memory_is_short_it_fits_with_as_many_evaluations_as_its_members(seed: int) -> None:
     graph = GraphRef("bert", "bert-base-training?layers=4&fidelity=core")
     arena = load_arena(LeagueInstance("transformer", graph, share=1.1))
-    problem = arena.case.problem
-    assert problem is not None
-    for placer in (Anneal(), Portfolio()):
+    assert arena.case.problem is not None
+    problem = with_policy(arena.case.problem)
+    for placer in (Anneal(), Portfolio(), Hsdag()):
         simulator = arena.case.measurer.bind(arena.case.subject)
         answer = placer.place(problem.on(), simulator, Budget(1000), seed=seed, progress=ignore_progress)
         assert math.isfinite(answer.value_s), placer

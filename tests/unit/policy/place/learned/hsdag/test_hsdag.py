@@ -182,10 +182,11 @@ def test_groupings_of_one_batch_are_compared_under_the_same_scores(monkeypatch: 
     trainer.update()
     made.clear()
     trainer.update()
-    parsed = [scores for instance, scores in made if instance not in trainer.instances]
+    drawn = [(instance, b"".join(part.tobytes() for part in scores)) for instance, scores in made]
+    parsed = [scores for instance, scores in drawn if instance not in trainer.instances]
     assert len(parsed) > 3
-    assert len({id(scores) for scores in parsed}) == 1
-    others = [id(scores) for instance, scores in made if instance in trainer.instances]
+    assert len(set(parsed)) == 1
+    others = [scores for instance, scores in drawn if instance in trainer.instances]
     assert len(others) == len(set(others)) > 3
 
 
@@ -273,8 +274,8 @@ def test_a_policy_is_left_for_other_graphs_and_other_devices(tmp_path: Path):
     assert weights(same) == weights({name: learned.arrays[name] for name in same})
     place(other, evaluations=60)
     assert weights(checkpointer.policies[1].arrays) != weights(learned.arrays)
-    fresh = place(branches_problem(group="edge_score"), evaluations=60)
-    assert told(place(with_inputs(other, checkpointer=None), evaluations=60)) != told(fresh)
+    fresh = place(branches_problem(group="edge_score"), evaluations=20)
+    assert told(place(with_inputs(other, checkpointer=None), evaluations=20)) != told(fresh)
 
 
 def test_tables_go_on_where_operations_and_devices_are_the_same_and_nowhere_else(tmp_path: Path):
@@ -366,9 +367,35 @@ def test_annealing_has_the_share_of_the_budget_that_draws_leave(monkeypatch: pyt
     monkeypatch.setattr(Anneal, "run", spy)
     monkeypatch.setattr(NeuralList, "run", lambda *_, **__: None)  # with it the portfolio proves an optimum at once
     for warm in (0.0, 0.5):
-        place(wide_problem(), "listsched", placer=dataclasses.replace(SMALL, warm=warm, drawing=0.6), evaluations=200)
+        placer = dataclasses.replace(SMALL, warm=warm, drawing=0.6, least_gain=0.0)
+        place(wide_problem(), "listsched", placer=placer, evaluations=200)
     assert spent[0] == 120
     assert spent[-1] == 160  # 100 of the portfolio, which anneals as well, and 60 % of the rest
+
+
+@pytest.mark.parametrize("least_gain", [0.0, 0.001])
+def test_draws_that_gain_nothing_end_after_an_eighth_of_the_budget(monkeypatch: pytest.MonkeyPatch, least_gain: float):
+    best = place(wide_problem(), "listsched", evaluations=2000).best.placement
+    spent: list[int] = []
+    monkeypatch.setattr(Anneal, "run", lambda _, search, *, seed: spent.append(search.spent))
+    placer = dataclasses.replace(SMALL, batch=4, drawing=0.9, least_gain=least_gain)
+    problem = dataclasses.replace(wide_problem(), start=best)
+    place(problem, "listsched", placer=placer, evaluations=400)
+    if least_gain:
+        assert 50 < spent[0] < 70  # 50 after the schedules without noise
+    else:
+        assert spent[0] == 360
+
+
+@pytest.mark.parametrize("learner", ["both", "cross_entropy"])
+def test_how_many_schedules_are_constructed_at_a_time_changes_nothing(learner: str):
+    one, more = (
+        place(
+            wide_problem(), "listsched", placer=dataclasses.replace(SMALL, learner=learner, workers=r), evaluations=200
+        )
+        for r in (1, 3)
+    )
+    assert told(one) == told(more)
 
 
 def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: pytest.MonkeyPatch):
