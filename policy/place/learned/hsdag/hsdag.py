@@ -40,9 +40,9 @@ class Hsdag(Method):
     The list scheduler is that of `neural_list`: a ready operation of the greatest key, on a device drawn given what is
     placed already. Figures are recorded, so that the gradient of log pi is exact (`likelihood`). Weights come with
     placewright, or from a policy learned before; the table of logits, one for each operation and device, is of this
-    graph alone. First the portfolio has `warm` of the budget, unless there is a start; then schedules without noise;
-    then batches of samples, with operations alone, costly neighbours joined, or groups parsed, mostly as in
-    the best samples so far. Where placements have orders, ready operations are drawn as well.
+    graph alone. First the portfolio has `warm` of the budget, of large graphs all of it, unless there is a start; then
+    schedules without noise; then batches of samples, with operations alone, costly neighbours joined, or groups parsed,
+    mostly as in the best samples so far. Where placements have orders, ready operations are drawn as well.
 
     Two things are learned from every batch. The centre of the weights, by `learner`: the mean of the best samples
     (cross_entropy, both) or a step of Adam along the gradient (policy_gradient). And, but with cross_entropy, the
@@ -82,7 +82,10 @@ class Hsdag(Method):
     table_rate: float = param(1.0, "step size of the tables of logits", within="[0, inf)")
     imitation_coef: float = param(0.0, "share of a step towards the fastest placements known", within="[0, inf)")
     warm: float = param(
-        0.3, "share of the budget that the portfolio gets first, if no start is given; 0: a cold start", within="[0, 1]"
+        0.3,
+        "share of the budget that the portfolio gets first, if no start is given; 0: a cold start. On graphs so large "
+        "that there is no time to move operations it gets all",
+        within="[0, 1]",
     )
     drawing: float = param(
         0.5, "share of the rest that goes to draws at most; local search has what they leave", within="(0, 1]"
@@ -147,7 +150,7 @@ class Hsdag(Method):
             check_policy(inputs.learned, schema=POLICY_SCHEMA, placer="hsdag", sizes=_sizes(parser))
             load_weights(parser, {k: np.asarray(v, np.float32) for k, v in inputs.learned.part("parser.").items()})
             policy = ListPolicy.of_named(inputs.learned.part("scores."), "The policy")
-        warm = 0.0 if search.problem.start is not None else self.warm
+        warm = self._warm_share(search)
         hyper = HsdagHyperparameters(
             self.batch,
             self.workers,
@@ -159,7 +162,7 @@ class Hsdag(Method):
             until=warm + self.drawing * (1.0 - warm),
             agent=self._agent(search),
         )
-        trainer = HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, seed=seed), seed=seed)
+        trainer = HsdagTrainer(search, parser, policy, hyper, partial(self._warm_up, share=warm, seed=seed), seed=seed)
         if inputs.learned is not None and trainer.agent is not None:
             own = inputs.learned.part("agent.")
             if own and inputs.learned.facts.get("graph") == _graph_facts(search):  # tables serve this graph alone
@@ -189,15 +192,21 @@ class Hsdag(Method):
         """Return what goes on from the best of the draws: moves of operations, or of clusters where there are many."""
         return Multilevel(contracted=self.scores == "learned") if clusters_first(search) else Anneal()
 
-    def _warm_up(self, search: Search, *, seed: int) -> None:
-        """Let the portfolio search, if there is no start; where memory is short, first for what fits."""
+    def _warm_share(self, search: Search) -> float:
+        """Return which share of the budget the portfolio has; all of it where there is no time to move operations."""
         if self.warm == 0 or search.problem.start is not None:
+            return 0.0
+        return 1.0 if clusters_first(search) else self.warm
+
+    def _warm_up(self, search: Search, *, share: float, seed: int) -> None:
+        """Let the portfolio search for a share of the budget; where memory is short, first for what fits."""
+        if share == 0:
             return
         find_room(search, seed)
         if search.done:
             return
-        seconds = self.warm * search.left_s if math.isfinite(search.left_s) else None
-        with search.limited("portfolio", evaluations=max(1, math.floor(self.warm * search.left)), seconds=seconds):
+        seconds = share * search.left_s if math.isfinite(search.left_s) else None
+        with search.limited("portfolio", evaluations=max(1, math.floor(share * search.left)), seconds=seconds):
             # The solver's seconds are no evaluations; and a control's portfolio has no learned scores either.
             Portfolio(solvable=0, learned=self.scores == "learned").run(search, seed=seed)
 

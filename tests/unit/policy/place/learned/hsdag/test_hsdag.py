@@ -398,6 +398,14 @@ def test_how_many_schedules_are_constructed_at_a_time_changes_nothing(learner: s
     assert told(one) == told(more)
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_large_graphs_are_left_to_the_portfolio(monkeypatch: pytest.MonkeyPatch, large: bool):
+    left = portfolio_runs(monkeypatch)
+    monkeypatch.setattr("policy.place.learned.hsdag.hsdag.clusters_first", lambda _: large)
+    place(wide_problem(), placer=dataclasses.replace(SMALL, warm=0.3), evaluations=100)
+    assert left == [97 if large else 29]  # the devices alone come first
+
+
 def test_neither_a_cold_start_nor_a_given_one_runs_the_portfolio(monkeypatch: pytest.MonkeyPatch):
     left = portfolio_runs(monkeypatch)
     place(wide_problem(), placer=dataclasses.replace(SMALL, warm=0.0), evaluations=50)
