@@ -1,12 +1,14 @@
 """The learned contraction of `pipeline.shared.contraction`: what it learns from, its training, and what it is worth.
 
-python -m benchmarks.contraction label|fit|judge|move [--folder FOLDER] [--only WORKLOAD] [--seeds N] [--seconds S]
+python -m benchmarks.contraction label|fit|judge|move|coarse [--folder FOLDER] [--only WORKLOAD] [--seeds N]
+                                 [--seconds S]
 
 label: places generated graphs and keeps the placements, one file per graph: killed, it goes on where it was. fit:
 trains the score of edges on them and writes weights and log. judge: what annealing reaches on clusters of several kinds
 of the graphs of GDP's table, whose families nothing was learned from. move: what `multilevel` gains by moving the
 groups of the contraction, over those of a network with random weights, and over none, in 1,000 evaluations or S
-seconds; on graphs of these families and, told apart, of others.
+seconds; on graphs of these families and, told apart, of others. coarse: what `hsdag` reaches in S seconds, 20 unless
+given, on nodes that coarseners made of large graphs, over what it reaches on their operations.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -39,6 +42,7 @@ from pipeline.core.stages import Recipe
 from pipeline.offline.curriculum import Exercise
 from pipeline.offline.scenario import LoadedScenario, Scenario, load
 from pipeline.placing.recipes import prepare_problem
+from pipeline.placing.setup import coarse_problem, with_policy
 from pipeline.settings.registry import build_implementation
 from pipeline.shared.contraction.edge_figures import EdgeFigures
 from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, shipped_weights, weight_shapes
@@ -74,6 +78,9 @@ SEEN = (
 )
 MOVED_ON = ("equal:8", "p100:4")
 MOVED = 1000  # evaluations of `multilevel`
+LARGE = (("txl8", "equal:4"), ("rnnlm8?fidelity=core", "equal:4"), ("gnmt4?fidelity=core", "equal:8"))
+COARSE_S = 20.0
+COARSENERS = (("contraction", 512), ("contraction", 2048), ("metis", 512))  # and their parts, before cycles are cut
 
 Draw = Callable[[np.random.Generator], str]
 
@@ -325,17 +332,45 @@ def _moved_logs(case: LoadedScenario, budget: Budget, seeds: int) -> dict[str, f
     return found
 
 
+def coarse(seconds: float, seeds: int) -> Iterator[Figure]:
+    """Yield times that `hsdag` reaches on nodes made by coarseners over those on operations, medians of the seeds."""
+    for graph, machine in LARGE:
+        case = load(Scenario(f"zoo:{graph}", machine))
+        alone_s = _median_s(case, Grouping.identity(case.graph.n), seconds, seeds)
+        for name, parts in COARSENERS:
+            built = build_implementation("coarsen", name, {"parts": parts, "acyclic": True})
+            begun = time.monotonic()
+            nodes = built.coarsen(case.graph, seed=0)
+            left_s = seconds - (time.monotonic() - begun)
+            how = f"{nodes.k} nodes of {case.graph.n} operations, {machine}, {seconds:g} s, {seeds} seeds"
+            ratio = _median_s(case, nodes, left_s, seeds) / alone_s
+            yield figure(f"contraction.coarse.{graph.partition('?')[0]}.{name}{parts}", ratio, "", how, target=1.0)
+
+
+def _median_s(case: LoadedScenario, nodes: Grouping, seconds: float, seeds: int) -> float:
+    """Return the median of the seconds that `hsdag` reaches by placing nodes of a case's operations."""
+    problem = with_policy(coarse_problem(case.graph, case.topology, case.costs, nodes))
+    placer, budget = build_implementation("place", "hsdag"), Budget(seconds=seconds)
+    found: list[float] = [
+        placer.place(problem.on(), case.simulator(nodes), budget, seed=seed, progress=lambda _: None).value_s
+        for seed in range(seeds)
+    ]
+    return statistics.median(found)
+
+
 def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.contraction", description=__doc__)
-    parser.add_argument("part", choices=("label", "fit", "judge", "move"))
+    parser.add_argument("part", choices=("label", "fit", "judge", "move", "coarse"))
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
-    parser.add_argument("--seeds", type=int, default=5, help="of move")
-    parser.add_argument("--seconds", type=float, help="of move, in place of evaluations")
+    parser.add_argument("--seeds", type=int, default=5, help="of move and coarse")
+    parser.add_argument("--seconds", type=float, help="of move, in place of evaluations; of coarse")
     chosen = parser.parse_args()
     if chosen.part == "move":
         say(move(Budget(MOVED) if chosen.seconds is None else Budget(seconds=chosen.seconds), chosen.seeds))
+    elif chosen.part == "coarse":
+        say(coarse(chosen.seconds or COARSE_S, chosen.seeds))
     elif chosen.part == "judge":
         say(judge(chosen.only or list(WORKLOADS)))
     else:

@@ -32,7 +32,9 @@ PATH = click.Path(path_type=Path)
 @click.option("--quick", is_flag=True, help="Reduced benchmark: minutes instead of hours.")
 @click.option("--models", help="hsdag: zoo models or paths, comma-separated.")
 @click.option("--evaluators", help="hsdag: comma-separated from sequential, shared, hetero; default all.")
-@click.option("--tables", is_flag=True, help="hsdag: also write the rows of tables 2 and 3 of the paper to tables.md.")
+@click.option(
+    "--tables", is_flag=True, help="hsdag: also write the rows of tables 2, 3 and 5 of the paper to tables.md."
+)
 @click.option(
     "--instances", help="league: families or graphs of the protocol, or graph files. open: families, sets or instances."
 )

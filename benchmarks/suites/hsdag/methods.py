@@ -25,7 +25,7 @@ METHODS = (
     BenchMethod("hsdag-warm", "hsdag", learned=True),
 )
 
-# What the tables 2 and 3 of HSDAG's paper compare, and what stands beside them here.
+# What the tables 2, 3 and 5 of HSDAG's paper compare, and what stands beside them here.
 PAPER_METHODS = (
     *(method for method in METHODS if method.name in (SINGLE, "min_cut")),
     BenchMethod("placeto", "placeto", learned=True),

@@ -78,7 +78,7 @@ QUICK = BenchEffort(quick=True, seeds=2, evaluations=300, measurements=6, real_s
 class HsdagQuestion:
     """What is compared on what; names as the user gives them, none for all.
 
-    tables: whether the rows of the paper's tables 2 and 3 are; names choose among their networks, evaluators and rows.
+    tables: whether the rows of the paper's tables are; names choose among their networks, evaluators and rows.
     """
 
     models: tuple[str, ...] = ()
