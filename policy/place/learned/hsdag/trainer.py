@@ -268,8 +268,9 @@ class HsdagTrainer:
         draw, scores = drawn.draw, drawn.scores
         seconds = asked(self.search, draw.instance, drawn.schedule)
         if self.agent is not None and drawn.episode is not None:
-            self.agent.observe(drawn.episode, seconds)
             scores = self.agent.undrawn(scores)
+            if self.hyper.learns:
+                self.agent.observe(drawn.episode, seconds)
         if self.hyper.learns:
             self.sampler.note(seconds, scores, (draw.instance, draw.width))
         return seconds
