@@ -1,14 +1,15 @@
 """The learned contraction of `pipeline.shared.contraction`: what it learns from, its training, and what it is worth.
 
-python -m benchmarks.contraction label|fit|judge|move|coarse [--folder FOLDER] [--only WORKLOAD] [--seeds N]
-                                 [--seconds S]
+python -m benchmarks.contraction label|fit|judge|move|coarse [--folder FOLDER] [--graphs N]
+                                 [--only WORKLOAD] [--seeds N] [--seconds S]
 
-label: places generated graphs and keeps the placements, one file per graph: killed, it goes on where it was. fit:
-trains the score of edges on them and writes weights and log. judge: what annealing reaches on clusters of several kinds
-of the graphs of GDP's table, whose families nothing was learned from. move: what `multilevel` gains by moving the
-groups of the contraction, over those of a network with random weights, and over none, in 1,000 evaluations or S
-seconds; on graphs of these families and, told apart, of others. coarse: what `hsdag` reaches in S seconds, 20 unless
-given, on nodes that coarseners made of large graphs, over what it reaches on their operations.
+label: places N generated graphs, 229 unless given, of which those of fewer are the first, and keeps the placements, one
+file per graph: killed, it goes on where it was. fit: trains the score of edges on them and writes weights and log.
+judge: what annealing reaches on clusters of several kinds of the graphs of GDP's table, whose families nothing was
+learned from. move: what `multilevel` gains by moving the groups of the contraction, over those of a network with random
+weights, and over none, in 1,000 evaluations or S seconds; on graphs of these families and, told apart, of others.
+coarse: what `hsdag` reaches in S seconds, 20 unless given, on nodes that coarseners made of large graphs, over what it
+reaches on their operations.
 """
 
 from __future__ import annotations
@@ -148,10 +149,10 @@ def lessons(count: int = GRAPHS, *, seed: int = 0) -> list[Exercise]:
     return drawn
 
 
-def label(folder: Path) -> None:
+def label(folder: Path, graphs: int) -> None:
     """Place every lesson with several seeds, and keep the placements and their seconds."""
     (folder / "labels").mkdir(parents=True, exist_ok=True)
-    for i, lesson in enumerate(lessons()):
+    for i, lesson in enumerate(lessons(graphs)):
         file = folder / "labels" / f"{i:03d}.npz"
         if file.exists():
             continue
@@ -217,13 +218,13 @@ def _sparse_tensor(matrix: Any) -> Tensor:
     return torch.sparse_coo_tensor(at, torch.tensor(matrix.data, dtype=torch.float32), matrix.shape).coalesce()
 
 
-def fit(folder: Path) -> None:
+def fit(folder: Path, graphs: int) -> None:
     """Train the network on the labels there are, end where it does best on other families, and write what it is."""
-    files = [(lesson, folder / "labels" / f"{i:03d}.npz") for i, lesson in enumerate(lessons())]
-    graphs = [graph for lesson, file in files if file.exists() for graph in LabelledGraph.read(lesson, file)]
-    graphs = [graph for graph in graphs if graph.together.size]
-    learned = [graph.tensors() for graph in graphs if graph.family not in JUDGES]
-    judged = [graph.tensors() for graph in graphs if graph.family in JUDGES]
+    files = [(lesson, folder / "labels" / f"{i:03d}.npz") for i, lesson in enumerate(lessons(graphs))]
+    labelled = [graph for lesson, file in files if file.exists() for graph in LabelledGraph.read(lesson, file)]
+    labelled = [graph for graph in labelled if graph.together.size]
+    learned = [graph.tensors() for graph in labelled if graph.family not in JUDGES]
+    judged = [graph.tensors() for graph in labelled if graph.family in JUDGES]
     torch.set_num_threads(1)
     rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     weights = {
@@ -253,7 +254,12 @@ def fit(folder: Path) -> None:
             best = ranked
             save_weights(folder / SHIPPED.name, {name: w.detach().numpy().copy() for name, w in weights.items()})
         print(log[-1], flush=True)
-    settings = {"graphs": len(graphs), "epochs": EPOCHS, "rate": RATE, "families": sorted({g.family for g in graphs})}
+    settings = {
+        "graphs": len(labelled),
+        "epochs": EPOCHS,
+        "rate": RATE,
+        "families": sorted({g.family for g in labelled}),
+    }
     write_json(folder / "contraction.json", {**settings, "judges": JUDGES, "best": best, "log": log})
 
 
@@ -363,6 +369,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.contraction", description=__doc__)
     parser.add_argument("part", choices=("label", "fit", "judge", "move", "coarse"))
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--graphs", type=int, default=GRAPHS, help="of label and fit")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
     parser.add_argument("--seeds", type=int, default=5, help="of move and coarse")
     parser.add_argument("--seconds", type=float, help="of move, in place of evaluations; of coarse")
@@ -374,7 +381,7 @@ def main() -> None:
     elif chosen.part == "judge":
         say(judge(chosen.only or list(WORKLOADS)))
     else:
-        {"label": label, "fit": fit}[chosen.part](chosen.folder)
+        {"label": label, "fit": fit}[chosen.part](chosen.folder, chosen.graphs)
 
 
 if __name__ == "__main__":

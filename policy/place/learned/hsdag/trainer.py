@@ -84,7 +84,7 @@ class Draw(NamedTuple):
     seed: int
 
 
-class Drawn(NamedTuple):
+class DrawnSchedule(NamedTuple):
     """A schedule that was constructed, by which scores, and how the agent came to it, None without one."""
 
     draw: Draw
@@ -253,17 +253,17 @@ class HsdagTrainer:
                         value_s.append(self._ask_one(drawn))
         return value_s
 
-    def _drawn(self, draw: Draw) -> Drawn:
+    def _drawn(self, draw: Draw) -> DrawnSchedule:
         """Return the schedule of a draw; nothing is noted, as this runs on a thread."""
         rng = np.random.default_rng(draw.seed)
         scores = self.hyper.noise.on(draw.centre, draw.instance, rng)
         if self.agent is None:
-            return Drawn(draw, scores, draw.instance.schedule(scores, width=draw.width), None)
+            return DrawnSchedule(draw, scores, draw.instance.schedule(scores, width=draw.width), None)
         scores = self.agent.drawn(scores, rng)
         schedule, episode = self.agent.scheduled(draw.instance, scores, width=draw.width)
-        return Drawn(draw, scores, schedule, episode)
+        return DrawnSchedule(draw, scores, schedule, episode)
 
-    def _ask_one(self, drawn: Drawn) -> float:
+    def _ask_one(self, drawn: DrawnSchedule) -> float:
         """Return the seconds of a schedule, and note them."""
         draw, scores = drawn.draw, drawn.scores
         seconds = asked(self.search, draw.instance, drawn.schedule)
