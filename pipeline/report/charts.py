@@ -202,8 +202,7 @@ def draw_curves(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     for i, (name, (done, drawn)) in enumerate(lines.items()):
         stairs = _stair_corners(done, drawn, end)
         parts.append(svg.make_path([(x(d), y(v)) for d, v in stairs], class_=f"curve line{i % 7}"))
-        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: {seconds_text(drawn[-1])} in the end", kind="small"))
+        parts += _draw_key(i, f"{name}: {seconds_text(drawn[-1])} in the end")
     parts.append(svg.make_text((90 + right) / 2, base + 38, "evaluations", anchor="middle"))
     return svg.make_drawing("Best placement so far, by placer", base + 44, parts)
 
@@ -228,8 +227,7 @@ def ratio_curves(
     for i, (name, points) in enumerate(known.items()):
         parts.append(svg.make_path([(x(spent), y(ratio)) for spent, ratio in points], class_=f"curve line{i % 7}"))
         parts += [_draw_point(x(spent), y(ratio), f"fill{i % 7}", f"{name}: {ratio:.4g}") for spent, ratio in points]
-        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: {points[-1][1]:.4g} in the end", kind="small"))
+        parts += _draw_key(i, f"{name}: {points[-1][1]:.4g} in the end")
     parts.append(svg.make_text((90 + right) / 2, base + 38, f"{along}; further down is better", anchor="middle"))
     return svg.make_drawing(label, base + 44, parts)
 
@@ -250,8 +248,7 @@ def draw_cumulative(samples: Mapping[str, Float64], *, label: str, along: str) -
         for rank, value in enumerate(np.sort(values).tolist()):
             corners += [(x(value), y(rank / values.size)), (x(value), y((rank + 1) / values.size))]
         parts.append(svg.make_path([*corners, (right, top)], class_=f"curve line{i % 7}"))
-        parts.append(svg.make_line(90, 10.0 + 16 * i, 112, 10.0 + 16 * i, f"curve line{i % 7}"))
-        parts.append(svg.make_text(118, 14.0 + 16 * i, f"{name}: median {np.median(values):.3g}", kind="small"))
+        parts += _draw_key(i, f"{name}: median {np.median(values):.3g}")
     parts.append(svg.make_text((90 + right) / 2, base + 38, f"{along}; further left is better", anchor="middle"))
     return svg.make_drawing(label, base + 44, parts)
 
@@ -343,6 +340,15 @@ def draw_stages(rows: Sequence[tuple[str, float]]) -> Markup:
 
 def _draw_point(x: float, y: float, kind: str, words: str) -> Markup:
     return svg.make_element("circle", svg.make_element("title", words), cx=x, cy=y, r=4.5, class_=kind)
+
+
+def _draw_key(i: int, words: str) -> list[Markup]:
+    """Return the line of a curve, the i-th from above, beside what it shows."""
+    at = 10.0 + 16 * i
+    return [
+        svg.make_line(90, at, 112, at, f"curve line{i % 7}"),
+        svg.make_text(118, at + 4, words, kind="small"),
+    ]
 
 
 def _bottom_axis(scale: svg.Scale, y: float, write: Any, *, top: float) -> list[Markup]:

@@ -177,7 +177,7 @@ class HsdagTrainer:
         self.instances = list_instances(search)
         ways: list[Way] = [*ways_of(self.instances), (None, 1), (None, WIDTH)]
         scores = policy.scores(self.instances[0].context)
-        self.sampler = Sampler(scores, ways, self.hyper.noise, self.rng)
+        self.sampler = Sampler(scores, ways, self.rng)
         self.agent = (
             None if hyper.agent is None else PlacementAgent(scores, self.instances[0], search.problem, hyper.agent)
         )

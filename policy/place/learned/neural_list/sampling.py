@@ -63,14 +63,14 @@ class Sample(Generic[Way]):
 
 
 class Sampler(Generic[Way]):
-    """Draws scores and ways to construct; every ROUND samples around the mean of the best so far.
+    """Draws ways to construct, mostly those of the best samples, and says around which scores to draw.
 
-    Ways are mostly those of the best. centre: the scores around which samples are drawn. best: the best samples of the
-    rounds before, then those of this one. count: of all samples noted.
+    centre: the scores around which samples are drawn; every ROUND samples they become the mean of the best so far.
+    best: the best samples of the rounds before, then those of this one. count: of all samples noted.
     """
 
-    def __init__(self, scores: Scores, ways: Sequence[Way], noise: Noise, rng: np.random.Generator) -> None:
-        self.centre, self.ways, self.noise, self.rng = scores, ways, noise, rng
+    def __init__(self, scores: Scores, ways: Sequence[Way], rng: np.random.Generator) -> None:
+        self.centre, self.ways, self.rng = scores, ways, rng
         self.best: list[Sample[Way]] = []
         self.count = 0
 
@@ -79,10 +79,6 @@ class Sampler(Generic[Way]):
         best = [sample.way for sample in self.best[:BEST]]
         among = best if best and self.rng.random() < FOLLOWED else self.ways
         return among[int(self.rng.integers(len(among)))]
-
-    def scores(self, instance: ListInstance) -> Scores:
-        """Return scores with noise."""
-        return self.noise.on(self.centre, instance, self.rng)
 
     def note(self, seconds: float, scores: Scores, way: Way) -> None:
         """Take note of what a sample took."""

@@ -524,10 +524,11 @@ def test_a_lesson_that_does_not_fit_counts_worse_than_any_that_does():
 
 def test_samples_follow_scores_and_ways_of_the_best():
     scores = Scores(np.array([1.0, 2.0]), np.array([1.0]), np.zeros((0, 0)))
-    sampler = Sampler(scores, ["slow", "fast"], Noise(0.5, 0.0), np.random.default_rng(0))
+    rng, noise = np.random.default_rng(0), Noise(0.5, 0.0)
+    sampler = Sampler(scores, ["slow", "fast"], rng)
     instance = EASY.instance()
     for _ in range(8 * 32):
-        way, sample = sampler.way(), sampler.scores(instance)
+        way, sample = sampler.way(), noise.on(sampler.centre, instance, rng)
         sampler.note(float(sample.device[0]) + 10 * (way == "slow"), sample, way)
     assert sampler.centre.device[0] < -1
     assert {sample.way for sample in sampler.best} == {"fast"}
