@@ -1,15 +1,15 @@
 """The learned contraction of `pipeline.shared.contraction`: what it learns from, its training, and what it is worth.
 
 python -m benchmarks.contraction label|fit|judge|move|coarse [--folder FOLDER] [--graphs N]
-                                 [--only WORKLOAD] [--seeds N] [--seconds S]
+                                 [--only WORKLOAD] [--seeds N] [--seconds S] [--weights FILE]
 
 label: places N generated graphs, 229 unless given, of which those of fewer are the first, and keeps the placements, one
 file per graph: killed, it goes on where it was. fit: trains the score of edges on them and writes weights and log.
 judge: what annealing reaches on clusters of several kinds of the graphs of GDP's table, whose families nothing was
 learned from. move: what `multilevel` gains by moving the groups of the contraction, over those of a network with random
-weights, and over none, in 1,000 evaluations or S seconds; on graphs of these families and, told apart, of others.
-coarse: what `hsdag` reaches in S seconds, 20 unless given, on nodes that coarseners made of large graphs, over what it
-reaches on their operations.
+weights, those by weights in a file, and none, in 1,000 evaluations or S seconds; on graphs of these families and, told
+apart, of others. coarse: what `hsdag` reaches in S seconds, 20 unless given, on nodes that coarseners made of large
+graphs, over what it reaches on their operations.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pipeline.shared.contraction.edge_figures import EdgeFigures
 from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, shipped_weights, weight_shapes
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.partition import metis_parts
-from pipeline.shared.payload import load_arrays, save_arrays, save_weights
+from pipeline.shared.payload import load_arrays, read_weights, save_arrays, save_weights
 from pipeline.store.store import write_json
 from policy.place.base import contraction
 from policy.place.base.hierarchy import work_of
@@ -304,29 +304,33 @@ def _clusters(problem: Problem) -> dict[str, Grouping]:
     return {**found, "heavy_edge": heavy}
 
 
-def move(budget: Budget, seeds: int) -> Iterator[Figure]:
+def move(budget: Budget, seeds: int, weights: Path | None) -> Iterator[Figure]:
     """Yield times that `multilevel` reaches with the learned contraction over those without, and with random weights.
 
-    Geometric means over graphs and machines, with 95 % bootstrap intervals over these.
+    Geometric means over graphs and machines, with 95 % bootstrap intervals over these. weights: a file of others, with
+    which it is compared, too.
     """
     for label, graphs in (("unseen", UNSEEN), ("seen", SEEN)):
         logs: dict[str, list[float]] = {}
         for graph, machine in product(graphs, MOVED_ON):
             case = load(Scenario(f"zoo:{graph}", machine))
-            for name, value in _moved_logs(case, budget, seeds).items():
+            for name, value in _moved_logs(case, budget, seeds, weights).items():
                 logs.setdefault(name, []).append(value)
         how = f"{len(logs['none'])} problems, {budget}, {seeds} seeds"
-        for other in ("none", "random"):
+        for other in (name for name in logs if name != "learned"):
             ratio = geometric_mean([np.exp(np.subtract(logs["learned"], logs[other]))])
             for end, value in (("", ratio.median), (".low", ratio.low), (".high", ratio.high)):
                 yield figure(f"contraction.moved.{label}.over_{other}{end}", value, "", how, target=1.0)
 
 
-def _moved_logs(case: LoadedScenario, budget: Budget, seeds: int) -> dict[str, float]:
+def _moved_logs(case: LoadedScenario, budget: Budget, seeds: int, given: Path | None) -> dict[str, float]:
     """Return by kind of weights the mean logarithm of the seconds that `multilevel` reaches."""
     rng, found = np.random.default_rng(0), {}
     drawn = {name: rng.standard_normal(shape) / max(shape[0], 1) ** 0.5 for name, shape in weight_shapes().items()}
-    for name, weights in (("none", None), ("random", drawn), ("learned", shipped_weights())):
+    kinds: dict[str, Mapping[str, Float64] | None] = {"none": None, "random": drawn, "learned": shipped_weights()}
+    if given is not None:
+        kinds["given"] = {name: array.astype(np.float64) for name, array in read_weights(given).items()}
+    for name, weights in kinds.items():
         placer = build_implementation("place", "multilevel", {"contracted": weights is not None})
         with patch.object(contraction, "shipped_weights", lambda weights=weights: weights):
             case.problem.forget()  # the scores of edges
@@ -373,9 +377,11 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(WORKLOADS), help="this workload alone; repeatable")
     parser.add_argument("--seeds", type=int, default=5, help="of move and coarse")
     parser.add_argument("--seconds", type=float, help="of move, in place of evaluations; of coarse")
+    parser.add_argument("--weights", type=Path, help="of move: a file of others to compare with")
     chosen = parser.parse_args()
     if chosen.part == "move":
-        say(move(Budget(MOVED) if chosen.seconds is None else Budget(seconds=chosen.seconds), chosen.seeds))
+        budget = Budget(MOVED) if chosen.seconds is None else Budget(seconds=chosen.seconds)
+        say(move(budget, chosen.seeds, chosen.weights))
     elif chosen.part == "coarse":
         say(coarse(chosen.seconds or COARSE_S, chosen.seeds))
     elif chosen.part == "judge":

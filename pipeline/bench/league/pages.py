@@ -35,8 +35,9 @@ only what a changed placer concerns, and writes this page again. Everything here
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over the seeds of an instance, then over instances, with a 95 % bootstrap
-interval over instances. **over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each
-instance, and over its lower bound. **wins**, **losses**: share of instances more than 1 % better or worse than the
+interval over instances. **over rules**, **over bound**, **over best known**: the same over the best rule of thumb or
+list scheduler of each instance, over its lower bound, and over the best placement that any search here has found,
+whatever its budget. **wins**, **losses**: share of instances more than 1 % better or worse than the
 reference. **best**: share of instances on which nobody is more than 1 % better. **never worse**: share of cells not
 slower than the best single device, and than HEFT. **infeasible**: cells without a placement that fits where somebody
 has one. **s**, **CPU s**, **asked**: median seconds, processor seconds and evaluations of a search, preparation
@@ -54,8 +55,9 @@ GRAPH --methods PLACER --parts PART`; equal seeds and evaluations give equal ans
 
 **ratio**: seconds of the placer's placement over those of `{reference}` after {evaluations:,} evaluations on the same
 instance; less is better. Geometric mean over seeds, then instances, with a 95 % bootstrap interval over instances.
-**over rules**, **over bound**: the same over the best rule of thumb or list scheduler of each instance, and over its
-lower bound. **infeasible**: cells without a placement that fits. **s**: median seconds of a search; **planned**: median
+**over rules**, **over bound**, **over best known**: the same over the best rule of thumb or list scheduler of each
+instance, over its lower bound, and over the best placement that any search of the league has found, whatever its
+budget. **infeasible**: cells without a placement that fits. **s**: median seconds of a search; **planned**: median
 of the schedules and estimates that it made by itself. **p**: Wilcoxon's signed ranks over instances, corrected by
 Holm's method."""
 
@@ -155,13 +157,14 @@ def _best_lines(table: Table) -> list[str]:
             ratio_text(row["ratio"], 3),
             _figure_text(row["rule_ratio"]),
             _figure_text(row["bound_ratio"]),
+            _figure_text(row["known_ratio"]),
             _figure_text(row["seconds"], 2),
             _count_text(row["planned"]),
             _p_text(p.get(row["placer"])),
         ]
         for row in entries[:BEST]
     ]
-    header = ["placer", "ratio", "over rules", "over bound", "s", "planned", "p"]
+    header = ["placer", "ratio", "over rules", "over bound", "over best known", "s", "planned", "p"]
     return markdown(header, rows)
 
 
@@ -308,13 +311,15 @@ def _part_lines(part: str, tables: Sequence[Table], document: Table, name: str) 
 def standing_table(table: Table, *, families: bool) -> list[str]:
     """Return the lines of a table of standings; families: with a second one by family."""
     count = len(table["instances"])
-    header = ["placer", "ratio", "over rules", "over bound", "wins", "losses", "best", "never worse", "infeasible"]
+    over = ["ratio", "over rules", "over bound", "over best known"]
+    header = ["placer", *over, "wins", "losses", "best", "never worse", "infeasible"]
     rows = [
         [
             _placer_words(row, count),
             ratio_text(row["ratio"], 3),
             _figure_text(row["rule_ratio"]),
             _figure_text(row["bound_ratio"]),
+            _figure_text(row["known_ratio"]),
             *(share_text(row[key]) or "-" for key in ("wins", "losses", "best")),
             f"{share_text(row['not_worse_single']) or '-'}, {share_text(row['not_worse_heft']) or '-'}",
             str(row["infeasible"] or "-"),

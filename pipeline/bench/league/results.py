@@ -13,7 +13,7 @@ from pipeline.bench.league.entries import LeagueEntry
 from pipeline.bench.league.pages import drawn_comparisons, write_pages
 from pipeline.bench.league.protocol import REFERENCE
 from pipeline.bench.league.rounds import LeagueCell, LeagueRound
-from pipeline.bench.league.standings import LeagueRow
+from pipeline.bench.league.standings import LeagueRow, least_values
 from pipeline.bench.league.tables import repaid_rows, table_of
 from pipeline.offline.curriculum import seen_by
 from pipeline.report.comparison import write_record
@@ -67,9 +67,10 @@ def _round_rows(
 def league_document(run: League) -> dict[str, Any]:
 
     tables, lessons = [], []
+    known = least_values(run.records.values())
     for each, cells in run.wanted:
         mine, theirs = _round_rows(run, each, cells)
-        tables.append(table_of(each, mine, theirs, run.effort))
+        tables.append(table_of(each, mine, theirs, known, run.effort))
         if each.taught and not each.budget.per_device:
             lessons = repaid_rows(mine, theirs, run.policies)
     distinct = {cell.cell.key: cell for _, cells in run.wanted for cell in cells}

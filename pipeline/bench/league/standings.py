@@ -8,7 +8,7 @@ the same ones for every placer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -57,12 +57,12 @@ class Standing:
 
     instances: those on which every seed has a placement. ratio: over the reference, None where there are none;
     families: the same by family, the point estimate alone. rule_ratio, rule_families: the same over the best rule of
-    each instance. bound_ratio: over its lower bound. wins, losses: shares of the instances where the ratio is below
-    0.99, or above 1.01. best: share of the instances where no placer is more than 1 % better. not_worse_single,
-    not_worse_heft: shares of the cells whose placement is not slower than the best single device, or HEFT's.
-    infeasible: cells without a placement that fits, where another placer has one. failed: what other cells without one
-    say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s, evaluations,
-    planned: medians over the cells.
+    each instance. bound_ratio: over its lower bound. known_ratio: over the best known. wins, losses: shares of the
+    instances where the ratio is below 0.99, or above 1.01. best: share of the instances where no placer is more than
+    1 % better. not_worse_single, not_worse_heft: shares of the cells whose placement is not slower than the best single
+    device, or HEFT's. infeasible: cells without a placement that fits, where another placer has one. failed: what other
+    cells without one say. disturbed: cells whose search the clock ended while others had the processor. seconds, cpu_s,
+    evaluations, planned: medians over the cells.
     """
 
     placer: str
@@ -76,6 +76,7 @@ class Standing:
     rule_ratio: float | None
     rule_families: Mapping[str, float]
     bound_ratio: float | None
+    known_ratio: float | None
     wins: float | None
     losses: float | None
     best: float | None
@@ -94,7 +95,8 @@ class Standing:
 class Baselines:
     """What values are divided by and compared with, by instance; an instance may be missing where nothing is known.
 
-    best: of all placers. rule: the best rule of thumb. heft: HEFT. bound: what no placement falls below.
+    best: of all placers. rule: the best rule of thumb. heft: HEFT. bound: what no placement falls below. known: the
+    best that any search of the league has found, whatever its budget.
     """
 
     reference: Values
@@ -102,13 +104,16 @@ class Baselines:
     rule: Values
     heft: Values
     bound: Values
+    known: Values
 
     @classmethod
-    def of(cls, records: Sequence[LeagueRow], references: Sequence[LeagueRow], bound: Values) -> Baselines:
+    def of(
+        cls, records: Sequence[LeagueRow], references: Sequence[LeagueRow], bound: Values, known: Values
+    ) -> Baselines:
         """Return the baselines of a table's records; references: those of the reference, at its own budget."""
         rules = [r for r in records if r["rule"]]
         heft = [r for r in rules if r["method"] == "heft"]
-        return cls(by_instance(references), _least_values(records), _least_values(rules), by_instance(heft), bound)
+        return cls(by_instance(references), least_values(records), least_values(rules), by_instance(heft), bound, known)
 
 
 def by_instance(records: Sequence[Valued]) -> dict[str, float]:
@@ -125,7 +130,7 @@ def by_instance(records: Sequence[Valued]) -> dict[str, float]:
     return {name: math.exp(float(np.mean(np.log(figures)))) for name, figures in whole.items()}
 
 
-def _least_values(records: Sequence[Valued]) -> dict[str, float]:
+def least_values(records: Iterable[Valued]) -> dict[str, float]:
     """Return instance -> the least value of any record."""
     least: dict[str, float] = {}
     for record in records:
@@ -205,7 +210,9 @@ def _standing_of(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
     family = {r["model"]: r["family"] for r in mine}
     shown = np.array(list(ratios.values()))
     alive = [r for r in mine if r["value_s"] is not None]
-    rule, bound = _ratios_over(values, baselines.rule), _ratios_over(values, baselines.bound)
+    rule, bound, known = (
+        _ratios_over(values, baseline) for baseline in (baselines.rule, baselines.bound, baselines.known)
+    )
     single = [
         r["value_s"] <= r["single_s"] * (1 + SAME)
         for r in mine
@@ -229,6 +236,7 @@ def _standing_of(mine: Sequence[LeagueRow], baselines: Baselines) -> Standing:
         rule_ratio=_mean_ratio(list(rule.values())) if rule else None,
         rule_families=_mean_by_family(rule, family),
         bound_ratio=_mean_ratio(list(bound.values())) if bound else None,
+        known_ratio=_mean_ratio(list(known.values())) if known else None,
         wins=_share_true([r < 1 - MARGIN for r in ratios.values()]),
         losses=_share_true([r > 1 + MARGIN for r in ratios.values()]),
         best=_share_true([values[i] <= baselines.best[i] * (1 + MARGIN) for i in values]),

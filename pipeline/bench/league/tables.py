@@ -17,6 +17,7 @@ from pipeline.bench.league.standings import (
     Baselines,
     LeagueRow,
     Valued,
+    Values,
     beside_controls,
     break_even,
     by_instance,
@@ -32,13 +33,19 @@ SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 6.0, 10.0, 60.0)
 
 
 def table_of(
-    asked: LeagueRound, records: Sequence[LeagueRow], references: Sequence[LeagueRow], effort: LeagueEffort
+    asked: LeagueRound,
+    records: Sequence[LeagueRow],
+    references: Sequence[LeagueRow],
+    known: Values,
+    effort: LeagueEffort,
 ) -> dict[str, Any]:
     """Return the document of one round: who stands where, and the curves of a search.
 
     records: of all cells of the round. references: those of the reference at its own budget, on the same instances.
+    known: the best that any search has found, by instance.
     """
-    baselines = Baselines.of(records, references, {i.name: load_arena(i).floor_s for i in asked.instances})
+    floors = {i.name: load_arena(i).floor_s for i in asked.instances}
+    baselines = Baselines.of(records, references, floors, known)
     unseen = {i.name for i in asked.instances if not seen_by(i.graph.text)}
     rows = rank_placers(records, baselines)
     ranks = ranked(records, [row.placer for row in rows if not row.control_of])

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.core.errors import UnknownNameError
 from pipeline.core.params import check_params, param
 from policy.place.base.search import Method, Search
-from policy.place.learned.neural_list.instances import list_instances
+from policy.place.learned.neural_list.instances import contracted_instances, list_instances
 from policy.place.learned.neural_list.list_policy import ListPolicy, shipped
 from policy.place.learned.neural_list.planning import CELLS, Parents, Plan, plans
 from policy.place.learned.neural_list.sampling import Noise, asked
@@ -25,6 +25,7 @@ ORIGINS = ("learned", "untrained", "uniform")
 PASSES = 4  # schedules without noise that are asked about at most
 FIRST = 16  # samples after which half as many schedules are planned for each
 PLANNING = 0.3  # share of the time that plans may take before any is asked about
+CONTRACTED_PER_S = 10_000  # operations of which groups are made in a second, roughly, for all instances together
 SAMPLING = 0.5  # share of the budget that samples may take where annealing follows
 
 
@@ -37,8 +38,10 @@ class NeuralList(Method):
     plan schedules by priority and by pairs, with operations alone and with neighbours joined whose tensors cost more
     than their producers; so do two list rules. The first of the plans are made again and see where they put what is
     still to come. What is expected of a plan lies between its own end and that of a replay, in which operations run as
-    they become ready; those that are expected to end first are asked about. Samples put noise on weights and scores of
-    the best of those before; in the end `anneal` spends what is left, from the best.
+    they become ready; those that are expected to end first are asked about. With `contracted`, plans are also made of
+    groups of the learned contraction, of several sizes, whose operations share a device or are scheduled as one.
+    Samples put noise on weights and scores of the best of those before; in the end `anneal` spends what is left, from
+    the best.
 
     Source: after "Neural DAG scheduling via one-shot priority sampling", ICLR 2023, for samples, and
     Topcuoglu, Hariri and Wu, IEEE TPDS 13, 2002, for the list scheduler; the figures and the cross-entropy method that
@@ -63,6 +66,9 @@ class NeuralList(Method):
     samples: int = param(256, "schedules drawn with noise, as far as half of the budget allows; 0 for none")
     improve: bool = param(True, "anneal from the best with what is left")
     scores: str = param("learned", "learned, or as a control: untrained or uniform")
+    contracted: bool = param(
+        False, "plan and draw on groups of the learned contraction as well: better passes, in more time"
+    )
     weights: str = param("", "file of weights in place of those that come with placewright", file=True)
     spread: float = param(0.4, "relative deviation of the weights of samples")
     temperature: float = param(0.1, "noise on the scores of samples, over the mean weight")
@@ -79,9 +85,16 @@ class NeuralList(Method):
         rng, instances = np.random.default_rng(seed), list_instances(search)
         made = list[Plan]()
         with search.limited(search.author, seconds=PLANNING * search.left_s):
-            made = plans(instances, self.policies(rng), self.noise, rng)
+            policies = self.policies(rng)
+            made = plans(instances, policies, self.noise, rng)
+            if self.contracted and search.problem.graph.n <= CONTRACTED_PER_S * search.left_s:
+                for instance in contracted_instances(search, instances[0]):
+                    search.look()
+                    instances.append(instance)
+                    made += plans([instance], policies, self.noise, rng)
+        made.sort(key=lambda plan: plan.expected_s)
         for plan in made[: self.passes]:
-            submit(search, plan.instance.work, (), (plan.schedule,))
+            submit(search, plan.instance.handed, (), (plan.instance.of_operations(plan.schedule),))
         if made and self.samples and not (self.improve and search.best is None):  # making room needs the whole budget
             share = SAMPLING if self.improve else 1.0
             evaluations, seconds = max(1, math.ceil(share * search.left)), share * search.left_s
@@ -111,10 +124,12 @@ class NeuralList(Method):
 
     def _sample(self, search: Search, parents: Parents) -> None:
         """Ask about schedules drawn with noise around the best, of several planned the one expected to end first."""
-        most = max(1, CELLS // max(1, parents.ways[0][0].work.op_s.size))
         for i in range(self.samples):
             if search.done:
                 return
-            count = max(1, min(self.planned if i < FIRST else self.planned // 2, most))
-            plan = min((parents.drawn() for _ in range(count)), key=lambda plan: plan.expected_s)
+            most, cells, drawn = self.planned if i < FIRST else self.planned // 2, 0, list[Plan]()
+            while not drawn or (len(drawn) < most and cells + drawn[-1].cells <= CELLS):
+                drawn.append(parents.drawn())
+                cells += drawn[-1].cells
+            plan = min(drawn, key=lambda plan: plan.expected_s)
             parents.note(asked(search, plan.instance, plan.schedule), plan)

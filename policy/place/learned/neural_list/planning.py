@@ -61,6 +61,11 @@ class Plan:
         return self.draft.instance
 
     @property
+    def cells(self) -> int:
+        """Return the operations, or nodes of them, times the devices that were planned for."""
+        return self.instance.work.op_s.size
+
+    @property
     def way(self) -> tuple[ListInstance, int]:
         """Return how it was constructed."""
         return self.instance, self.width

@@ -111,7 +111,7 @@ class ListDraft:
 
     @property
     def device(self) -> Int64:
-        """Return int64 [n], where each operation goes."""
+        """Return int64 [n], where each operation of the instance goes."""
         device: Int64 = self.schedule.homes.device[self.instance.work.group].astype(np.int64)
         return device
 
@@ -149,7 +149,8 @@ def asked(search: Search, instance: ListInstance, schedule: PartialSchedule) -> 
 
     inf where it does not fit, or where the budget has ended while it was made.
     """
-    device = fitted(search.problem, instance.work, schedule.homes.device)
+    schedule = instance.of_operations(schedule)
+    device = fitted(search.problem, instance.handed, schedule.homes.device)
     if search.simulator is not None and not search.problem.ordered:
         found = search.simulate(device[None])
         return float(np.where(found.over_bytes == 0, found.value_s, np.inf).min(initial=np.inf))

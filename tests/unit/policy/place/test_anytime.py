@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -66,8 +66,7 @@ def test_a_schedule_made_in_slices_is_the_same_and_ends_when_told_to(
 
     def schedule(look: Callable[[], None]) -> tuple[list[float], list[int]]:
         if kind == "learned":
-            instance = list_instances(search)[0]
-            instance = type(instance)(instance.work, instance.static, instance.context, look)
+            instance = replace(list_instances(search)[0], look=look)
             made = instance.schedule(shipped()[0].scores(instance.context), width=4)
         elif kind == "etf":
             made = earliest_first(work, static_level(work), no_favourites(work), look)

@@ -55,6 +55,7 @@ from pipeline.bench.league.standings import (
     break_even,
     by_instance,
     is_disturbed,
+    least_values,
     rank_placers,
     ratios_after,
     seconds_to,
@@ -351,7 +352,10 @@ def test_seeds_come_before_instances_and_an_instance_that_lacks_one_is_left_out(
 
 
 def test_standings_are_those_computed_by_hand() -> None:
-    baselines = Baselines.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0})
+    elsewhere = [record("slow", "a1", 2.5), record("slow", "a1", None, seed=1), record("slow", "b1", 5.0)]
+    known = least_values([*RECORDS, *elsewhere])
+    assert known == {"a1": 2.5, "b1": 4.0}
+    baselines = Baselines.of(RECORDS, REFERENCE, {"a1": 2.0, "b1": 4.0}, known)
     assert baselines.best == {"a1": 3.0, "b1": 4.0}
     assert baselines.rule == {"a1": 6.0, "b1": 4.0}
     heft, quick, single = rank_placers(RECORDS, baselines)
@@ -365,6 +369,7 @@ def test_standings_are_those_computed_by_hand() -> None:
     assert quick.rule_ratio == pytest.approx((3 / 6 * 10 / 4) ** 0.5)
     assert quick.rule_families == {"a": pytest.approx(0.5), "b": pytest.approx(2.5)}
     assert quick.bound_ratio == pytest.approx((3 / 2 * 10 / 4) ** 0.5)
+    assert quick.known_ratio == pytest.approx((3 / 2.5 * 10 / 4) ** 0.5)
     assert (quick.wins, quick.losses, quick.best) == (0.5, 0.5, 0.5)
     assert (heft.wins, heft.losses, heft.best) == (0.5, 0.0, 0.5)
     assert quick.not_worse_single == 1.0
@@ -449,12 +454,12 @@ def test_placers_that_are_alike_everywhere_share_ranks_and_no_test_tells_them_ap
 
 def test_where_nobody_has_a_placement_nobody_is_blamed() -> None:
     records = [record("heft", "a1", None, rule=True), record("single", "a1", None, rule=True)]
-    assert [row.infeasible for row in rank_placers(records, Baselines.of(records, REFERENCE, {}))] == [0, 0]
+    assert [row.infeasible for row in rank_placers(records, Baselines.of(records, REFERENCE, {}, {}))] == [0, 0]
 
 
 def test_what_failed_for_another_reason_is_told() -> None:
     broken = record("quick", "a1", None, infeasible=False, failed="out of luck")
-    (row,) = rank_placers([broken], Baselines.of([broken], REFERENCE, {}))
+    (row,) = rank_placers([broken], Baselines.of([broken], REFERENCE, {}, {}))
     assert (row.ratio, row.failed, row.infeasible) == (None, ("out of luck",), 0)
 
 
