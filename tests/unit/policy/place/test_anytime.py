@@ -287,8 +287,6 @@ def test_a_simulator_that_is_interrupted_says_so_and_works_again() -> None:
 
 
 def _launching(problem: Problem):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
     assert problem.costs is not None
     return replace(problem.costs, launch_s=np.full(3, 1e-3))
 
