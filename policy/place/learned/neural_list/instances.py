@@ -73,7 +73,7 @@ class ListInstance:
         demand = _demand(search)
         of_node = None if demand is None else sum_per_group(demand, nodes)
         work = work_of(problem, execution=search.execution, demand=of_node)
-        handed = work_on(search, nodes.then(problem.grouping))
+        handed = work_on(search, nodes.then(feasible_grouping(problem)))
         return replace(self, work=work, handed=handed, static=scene_of(work), context=context_of(work), nodes=nodes)
 
     def of_operations(self, schedule: PartialSchedule) -> PartialSchedule:
