@@ -36,13 +36,15 @@ def contracted(search: Search) -> list[ListInstance]:
     return list(contracted_instances(search, list_instances(search)[0]))
 
 
+@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_what_is_one_node_or_must_be_together_is_together_and_on_a_device_that_may_run_it(graph: str):
+def test_what_is_one_node_or_must_be_together_is_together_and_on_a_device_that_may_run_it(graph: str, together: int):
     case, rng = case_of(graph), np.random.default_rng(0)
     allowed = case.problem.allowed.copy()
     barred = rng.random(case.graph.n) < 0.1
     allowed[barred, rng.integers(0, 4, int(barred.sum()))] = False
-    search = search_of(case.problem.on(allowed=allowed), case)
+    groups = Grouping(np.arange(case.graph.n, dtype=np.int32) // together)
+    search = search_of(case.problem.on(allowed=allowed, grouping=groups), case)
     found = contracted(search)
     assert {instance.nodes is None for instance in found} == {True, False}
     for instance in found:
@@ -51,8 +53,7 @@ def test_what_is_one_node_or_must_be_together_is_together_and_on_a_device_that_m
         assert allowed[np.arange(device.size), device].all()
         whole = instance.of_operations(schedule)
         assert whole.start_s.shape == whole.finish_s.shape == device.shape
-        together = [feasible_grouping(search.problem), *([] if instance.nodes is None else [instance.nodes])]
-        for grouping in together:
+        for grouping in [feasible_grouping(search.problem), *([] if instance.nodes is None else [instance.nodes])]:
             first = np.unique(grouping.group, return_index=True)[1]
             assert np.array_equal(device, device[first][grouping.group])
         if instance.nodes is not None:
