@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +129,10 @@ def far(_: Path | None) -> Iterator[Figure]:
         for graph in graphs:
             for devices in DEVICES:
                 case = load(Scenario(f"zoo:{graph}", f"equal:{devices}"))
-                rule_s = best_rule_s(case)
-                for name in CONSTRUCTED:
-                    evaluations, values = CONSTRUCTED[name]
-                    found_s = value_s(case, "neural_list", values, Budget(evaluations))
+                for name, ratio in _over_rules(case, tuple(CONSTRUCTED)):
                     for group in (name, *([f"{name}.new"] if family in NEW else [])):
-                        every.setdefault(group, []).append(found_s / rule_s)
-                    ratios.setdefault(name, []).append(found_s / rule_s)
+                        every.setdefault(group, []).append(ratio)
+                    ratios.setdefault(name, []).append(ratio)
         for name, over in ratios.items():
             how = f"{len(over)} cases, over the best of ten rules; {trained}"
             yield figure(f"neural_list.far.{name}.{family}", statistics.geometric_mean(over), "", how)
@@ -146,16 +143,21 @@ def far(_: Path | None) -> Iterator[Figure]:
         yield figure(f"neural_list.far.{name}", statistics.geometric_mean(over), "", how, target=target)
 
 
+def _over_rules(case: LoadedScenario, names: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Yield by name what CONSTRUCTED reaches over the best rule."""
+    rule_s = best_rule_s(case)
+    for name in names:
+        evaluations, values = CONSTRUCTED[name]
+        yield name, value_s(case, "neural_list", values, Budget(evaluations)) / rule_s
+
+
 def large(_: Path | None) -> Iterator[Figure]:
     """Yield times of one pass over the best rule's on large graphs, with groups of the contraction and without."""
     ratios: dict[str, list[float]] = {}
     for graph, devices in LARGE:
         case = load(Scenario(f"zoo:{graph}", f"equal:{devices}"))
-        rule_s = best_rule_s(case)
-        for name in ("pass", "pass.contracted"):
-            evaluations, values = CONSTRUCTED[name]
-            found_s = value_s(case, "neural_list", values, Budget(evaluations))
-            ratios.setdefault(name, []).append(found_s / rule_s)
+        for name, ratio in _over_rules(case, ("pass", "pass.contracted")):
+            ratios.setdefault(name, []).append(ratio)
     for name, over in ratios.items():
         how = f"{len(over)} graphs of 900 to 25,000 operations, over the best of ten rules"
         yield figure(f"neural_list.large.{name}", statistics.geometric_mean(over), "", how, target=1.0)

@@ -10,10 +10,10 @@ import numpy as np
 
 from pipeline.core.arrays import Float64, Int64
 from pipeline.core.devices import contract_costs
-from pipeline.core.graph import Grouping, components, contract, is_acyclic, sum_per_group
+from pipeline.core.graph import Grouping, contract, is_acyclic, sum_per_group
 from pipeline.core.problem import Instance, Problem
 from pipeline.shared.feasibility import feasible_grouping
-from pipeline.shared.partition import make_acyclic
+from pipeline.shared.partition import join_groupings, make_acyclic
 from policy.place.base.contraction import contraction
 from policy.place.base.search import Look, Search, unhurried
 from policy.place.learned.neural_list.constructing import (
@@ -149,10 +149,10 @@ def _contracted_nodes(problem: Problem, *, groups: int) -> tuple[Grouping, Probl
     if not is_acyclic(problem.graph):
         return None
     nodes, must = make_acyclic(problem.graph, problem.derived(contraction, groups=groups)), feasible_grouping(problem)
-    tied = components(nodes.k + must.k, nodes.group, nodes.k + must.group)
-    shared = Grouping.of_labels(tied.group[: nodes.k])
-    if nodes.k == nodes.n or not problem.group_allowed(nodes.then(shared)).any(axis=1).all():
+    joined = join_groupings(nodes, must)
+    if nodes.k == nodes.n or not problem.group_allowed(joined).any(axis=1).all():
         return None
+    shared = Grouping.of_labels(joined.group[np.unique(nodes.group, return_index=True)[1]])
     coarse = contract(problem.graph, nodes)
     costs = None if problem.costs is None else contract_costs(problem.costs, coarse, nodes)
     return nodes, Problem(Instance(coarse, problem.topology, shared, costs, problem.group_allowed(nodes)))
