@@ -46,10 +46,10 @@ from pipeline.placing.recipes import prepare_problem
 from pipeline.placing.setup import coarse_problem, with_policy
 from pipeline.settings.registry import build_implementation
 from pipeline.shared.contraction.edge_figures import EdgeFigures
-from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, shipped_weights, weight_shapes
+from pipeline.shared.contraction.edge_network import SHIPPED, edge_logits, edge_weights, shipped_weights, weight_shapes
 from pipeline.shared.feasibility import made_feasible
 from pipeline.shared.partition import metis_parts
-from pipeline.shared.payload import load_arrays, read_weights, save_arrays, save_weights
+from pipeline.shared.payload import load_arrays, save_arrays, save_weights
 from pipeline.store.store import write_json
 from policy.place.base import contraction
 from policy.place.base.hierarchy import work_of
@@ -329,7 +329,7 @@ def _moved_logs(case: LoadedScenario, budget: Budget, seeds: int, given: Path | 
     drawn = {name: rng.standard_normal(shape) / max(shape[0], 1) ** 0.5 for name, shape in weight_shapes().items()}
     kinds: dict[str, Mapping[str, Float64] | None] = {"none": None, "random": drawn, "learned": shipped_weights()}
     if given is not None:
-        kinds["given"] = {name: array.astype(np.float64) for name, array in read_weights(given).items()}
+        kinds["given"] = edge_weights(given)
     for name, weights in kinds.items():
         placer = build_implementation("place", "multilevel", {"contracted": weights is not None})
         with patch.object(contraction, "shipped_weights", lambda weights=weights: weights):

@@ -51,7 +51,12 @@ def edge_logits(weights: Mapping[str, Any], figures: EdgeFigures) -> Any:
     ]
 
 
+def edge_weights(path: Path) -> Mapping[str, Float64]:
+    """Return the weights in a file."""
+    return {name: array.astype(np.float64) for name, array in read_weights(path).items()}
+
+
 @cache
 def shipped_weights() -> Mapping[str, Float64]:
     """Return the weights that come with the package."""
-    return {name: array.astype(np.float64) for name, array in read_weights(SHIPPED).items()}
+    return edge_weights(SHIPPED)
